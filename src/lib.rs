@@ -1,0 +1,4 @@
+//! Kafka change events into Apache Iceberg, exactly once, with a finalization watermark on every table.
+//!
+//! A room below may be used by the rooms above it, never the other way round; `tests/house.rs` checks it.
+//! From the top:

@@ -1,0 +1,3 @@
+//! The command: parse, run, exit code.
+
+fn main() {}
