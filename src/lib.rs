@@ -2,3 +2,6 @@
 //!
 //! A room below may be used by the rooms above it, never the other way round; `tests/house.rs` checks it.
 //! From the top:
+//! - `watermark`: before which event time a table is complete, and every name on the table; pure.
+
+pub mod watermark;

@@ -1,0 +1,784 @@
+//! State and records as text: a version byte and a checked zstd frame of varints, in base64.
+//!
+//! Times are whole seconds against the commit's, so that a partition with a window of three takes about 40 bytes before
+//! compression. The layout of a version never changes; a newer version than this release knows is an error of its own, since
+//! a worker that overwrote it would lose what it does not understand.
+//!
+//! Decoding survives any text. What is damaged is said to be so, never half read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use uuid::Uuid;
+
+use super::advance::Misfit;
+use super::event_time::{Bounds, SECOND_US};
+use super::frontier::{
+    FromRule, MAX_WINDOW, NewestChange, OpenGap, PartitionState, PartitionStats, Policy, Term,
+    TopicState, Window, WindowEntry,
+};
+use super::gaps::{Gaps, MAX_GAPS};
+use super::grid::Grid;
+use super::source_position::{Incarnation, MAX_INCARNATIONS, SourcePositions};
+use super::state::{
+    AskedPartitions, CompleteFrom, Identity, PartitionRecord, Published, Record, State,
+};
+use super::varint::{Reader, put, put_signed, put_text};
+
+/// The most characters an encoded state takes.
+pub const MAX_STATE: usize = 64 * 1024;
+
+const VERSION: u8 = 1;
+/// What the claim and a full list of gaps may add after the fit.
+const PUBLISHED: usize = 2048;
+const LEVEL: i32 = 6;
+/// No honest state unpacks to more: 1,000 partitions with full windows and positions take 2 MiB.
+const MAX_UNPACKED: u64 = 16 * 1024 * 1024;
+
+/// Text that is no state or record this release can use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+pub enum Unreadable {
+    /// Written by a newer release: hold, and upgrade the worker.
+    #[error("written in version {version}, this release reads {VERSION}: upgrade before going on")]
+    Newer {
+        /// The version found.
+        version: u8,
+    },
+    /// It names a term that this release does not know: hold, and upgrade the worker.
+    #[error("it names term {byte}, which this release does not know: upgrade before going on")]
+    Term {
+        /// The byte of the term.
+        byte: u8,
+    },
+    /// Cut off, overwritten or made by something else.
+    #[error("it is damaged")]
+    Damaged,
+}
+
+/// How much of a record goes into a summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// Everything.
+    Full,
+    /// The ladder is the least event time: always below the rungs.
+    NoLadder,
+}
+
+impl State {
+    /// The state as the property's value.
+    ///
+    /// # Errors
+    /// When it does not fit [`MAX_STATE`]; a state from [`super::advance`] does.
+    pub fn encode(&self) -> Result<String, Misfit> {
+        let text = pack(&self.to_bytes());
+        if text.len() <= MAX_STATE {
+            return Ok(text);
+        }
+        Err(Misfit::TooBig {
+            partitions: self.partitions().count(),
+            bytes: text.len(),
+            limit: MAX_STATE,
+        })
+    }
+
+    /// Reads a property's value.
+    ///
+    /// # Errors
+    /// When it is none, or one that this release does not know.
+    pub fn decode(text: &str) -> Result<State, Unreadable> {
+        let bytes = unpack(text)?;
+        let mut reader = Reader::new(&bytes);
+        let state = read_state(&mut reader)?;
+        if reader.is_done() {
+            Ok(state)
+        } else {
+            Err(Unreadable::Damaged)
+        }
+    }
+
+    /// Makes the state fit its property: windows are coarsened, then forgotten, then source positions; what is forgotten
+    /// holds or counts as news. Leaves room for what is published.
+    pub(super) fn fit(&mut self) -> Result<(), Misfit> {
+        for window in [MAX_WINDOW / 4, MAX_WINDOW / 8, 4, 3, 2, 0] {
+            if self.fits() {
+                return Ok(());
+            }
+            let (policy, now_us) = (self.policy.clone(), self.committed_at_us);
+            self.for_each(|partition| partition.window.prune(&policy, now_us, window));
+        }
+        for positions in [4, 1, 0] {
+            if self.fits() {
+                return Ok(());
+            }
+            self.for_each(|partition| partition.positions.truncate(positions));
+        }
+        self.encode().map(|_| ())
+    }
+
+    fn fits(&self) -> bool {
+        pack(&self.to_bytes()).len() <= MAX_STATE - PUBLISHED
+    }
+
+    fn for_each(&mut self, change: impl Fn(&mut PartitionState)) {
+        for topic in self.topics.values_mut() {
+            topic.partitions.values_mut().for_each(&change);
+        }
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(4096);
+        let out = &mut bytes;
+        let identity = &self.identity;
+        for text in [
+            &identity.writer,
+            &identity.cluster_id,
+            &identity.installation,
+            &identity.table_ref,
+        ] {
+            put_text(out, text);
+        }
+        out.extend_from_slice(identity.table_uuid.as_bytes());
+        out.extend_from_slice(self.commit_id.as_bytes());
+        let times = Times::against(self.committed_at_us);
+        put_signed(out, self.committed_at_us.div_euclid(SECOND_US));
+        times.put(out, self.anchored_at_us);
+        put_policy(out, &self.policy);
+        put_asked(out, times, self.asked.as_ref());
+        put_change(out, self.newest_change);
+        put_published(out, times, &self.published);
+        let sources = sources(
+            self.partitions()
+                .map(|(_, _, partition)| &partition.positions),
+        );
+        put_sources(out, &sources);
+        put(out, self.topics.len() as u64);
+        for (name, topic) in &self.topics {
+            put_text(out, name);
+            put_uuid(out, topic.id);
+            put(out, topic.partitions.len() as u64);
+            for (partition, state) in &topic.partitions {
+                put_signed(out, i64::from(*partition));
+                put_partition(out, times, &sources, state);
+            }
+        }
+        bytes
+    }
+}
+
+impl Record {
+    /// The partitions of the record for a summary, without their source positions.
+    pub(super) fn encode_partitions(&self, detail: Detail) -> String {
+        let mut bytes = Vec::new();
+        let out = &mut bytes;
+        let times = Times::against(self.committed_at_us);
+        put_signed(out, self.committed_at_us.div_euclid(SECOND_US));
+        put_change(out, self.newest_change);
+        put(out, self.topic_ids.len() as u64);
+        for (topic, id) in &self.topic_ids {
+            put_text(out, topic);
+            out.extend_from_slice(id.as_bytes());
+        }
+        put(out, self.partitions.len() as u64);
+        for ((topic, partition), news) in &self.partitions {
+            put_text(out, topic);
+            put_signed(out, i64::from(*partition));
+            put_news(out, times, news, detail);
+        }
+        pack(&bytes)
+    }
+
+    /// The source positions of the record for a summary; `None` when there are none.
+    pub(super) fn encode_positions(&self) -> Option<String> {
+        let known = self
+            .partitions
+            .iter()
+            .filter_map(|(key, news)| Some((key, news.positions.as_ref()?)));
+        let known: Vec<_> = known.collect();
+        if known.is_empty() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        let out = &mut bytes;
+        let sources = sources(known.iter().map(|(_, positions)| *positions));
+        put_sources(out, &sources);
+        put(out, known.len() as u64);
+        for ((topic, partition), positions) in known {
+            put_text(out, topic);
+            put_signed(out, i64::from(*partition));
+            put_positions(out, &sources, positions);
+        }
+        Some(pack(&bytes))
+    }
+
+    /// Fills the record's partitions from a summary.
+    pub(super) fn decode_partitions(
+        &mut self,
+        text: &str,
+        positions: Option<&str>,
+    ) -> Result<(), Unreadable> {
+        let bytes = unpack(text)?;
+        read_news(&mut Reader::new(&bytes), self).ok_or(Unreadable::Damaged)?;
+        if let Some(positions) = positions {
+            let bytes = unpack(positions)?;
+            read_all_positions(&mut Reader::new(&bytes), self).ok_or(Unreadable::Damaged)?;
+        }
+        Ok(())
+    }
+}
+
+fn pack(bytes: &[u8]) -> String {
+    let framed = frame(bytes).expect("writing into memory does not fail");
+    STANDARD.encode(framed)
+}
+
+fn frame(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = zstd::Encoder::new(vec![VERSION], LEVEL)?;
+    encoder.include_checksum(true)?;
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
+fn unpack(text: &str) -> Result<Vec<u8>, Unreadable> {
+    let framed = STANDARD.decode(text).map_err(|_| Unreadable::Damaged)?;
+    let (version, frame) = framed.split_first().ok_or(Unreadable::Damaged)?;
+    if *version > VERSION {
+        return Err(Unreadable::Newer { version: *version });
+    }
+    let mut bytes = Vec::new();
+    let decoder = zstd::Decoder::new(frame).map_err(|_| Unreadable::Damaged)?;
+    let read = decoder.take(MAX_UNPACKED).read_to_end(&mut bytes);
+    match read {
+        Ok(_) if *version == VERSION && (bytes.len() as u64) < MAX_UNPACKED => Ok(bytes),
+        _ => Err(Unreadable::Damaged),
+    }
+}
+
+/// Times as seconds against that of the commit.
+#[derive(Clone, Copy)]
+struct Times {
+    base: i64,
+}
+
+impl Times {
+    fn against(base_us: i64) -> Self {
+        Times {
+            base: base_us.div_euclid(SECOND_US),
+        }
+    }
+
+    fn put(self, out: &mut Vec<u8>, us: i64) {
+        put_signed(out, us.div_euclid(SECOND_US).wrapping_sub(self.base));
+    }
+
+    fn put_some(self, out: &mut Vec<u8>, us: Option<i64>) {
+        out.push(u8::from(us.is_some()));
+        if let Some(us) = us {
+            self.put(out, us);
+        }
+    }
+
+    fn read(self, reader: &mut Reader<'_>) -> Option<i64> {
+        reader
+            .signed()?
+            .checked_add(self.base)?
+            .checked_mul(SECOND_US)
+    }
+
+    #[expect(
+        clippy::option_option,
+        reason = "the outer one says whether it could be read"
+    )]
+    fn read_some(self, reader: &mut Reader<'_>) -> Option<Option<i64>> {
+        Some(if flag(reader)? {
+            Some(self.read(reader)?)
+        } else {
+            None
+        })
+    }
+}
+
+fn flag(reader: &mut Reader<'_>) -> Option<bool> {
+    match reader.byte()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    }
+}
+
+fn put_uuid(out: &mut Vec<u8>, id: Option<Uuid>) {
+    out.push(u8::from(id.is_some()));
+    if let Some(id) = id {
+        out.extend_from_slice(id.as_bytes());
+    }
+}
+
+fn read_uuid(reader: &mut Reader<'_>) -> Option<Uuid> {
+    Uuid::from_slice(reader.take(16)?).ok()
+}
+
+fn put_terms(out: &mut Vec<u8>, terms: &BTreeSet<Term>) {
+    put(out, terms.len() as u64);
+    out.extend(terms.iter().map(|term| *term as u8));
+}
+
+fn read_terms(reader: &mut Reader<'_>) -> Result<BTreeSet<Term>, Unreadable> {
+    let count = reader.count().ok_or(Unreadable::Damaged)?;
+    let bytes = reader.take(count).ok_or(Unreadable::Damaged)?.iter();
+    bytes
+        .map(|byte| Term::from_byte(*byte).ok_or(Unreadable::Term { byte: *byte }))
+        .collect()
+}
+
+fn put_policy(out: &mut Vec<u8>, policy: &Policy) {
+    put(out, policy.revision);
+    let bounds = &policy.bounds;
+    let lengths = [
+        policy.grid.cell_us(),
+        bounds.allowed_lateness_us,
+        bounds.max_delay_us,
+        bounds.max_future_skew_us,
+        bounds.max_age_us.unwrap_or(-1),
+        policy.window_duration_us,
+    ];
+    for length in lengths {
+        put_signed(out, length);
+    }
+    put(out, u64::from(policy.window_commits));
+    put_terms(out, &policy.terms);
+    match policy.complete_from {
+        FromRule::Derived => out.push(0),
+        FromRule::Unbounded => out.push(1),
+        FromRule::Instant(us) => {
+            out.push(2);
+            put_signed(out, us);
+        }
+    }
+}
+
+fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
+    let read = (|| {
+        let revision = reader.varint()?;
+        let grid = Grid::new(reader.signed()?).ok()?;
+        let bounds = Bounds {
+            allowed_lateness_us: reader.signed()?,
+            max_delay_us: reader.signed()?,
+            max_future_skew_us: reader.signed()?,
+            max_age_us: Some(reader.signed()?).filter(|us| *us >= 0),
+        };
+        let window_duration_us = reader.signed()?;
+        let window_commits = u32::try_from(reader.varint()?).ok()?;
+        Some((revision, grid, bounds, window_duration_us, window_commits))
+    })();
+    let (revision, grid, bounds, window_duration_us, window_commits) =
+        read.ok_or(Unreadable::Damaged)?;
+    let terms = read_terms(reader)?;
+    let complete_from = match reader.byte() {
+        Some(0) => FromRule::Derived,
+        Some(1) => FromRule::Unbounded,
+        Some(2) => FromRule::Instant(reader.signed().ok_or(Unreadable::Damaged)?),
+        _ => return Err(Unreadable::Damaged),
+    };
+    Ok(Policy {
+        revision,
+        grid,
+        bounds,
+        window_commits,
+        window_duration_us,
+        terms,
+        complete_from,
+    })
+}
+
+fn put_asked(out: &mut Vec<u8>, times: Times, asked: Option<&AskedPartitions>) {
+    out.push(u8::from(asked.is_some()));
+    let Some(asked) = asked else { return };
+    times.put(out, asked.at_us);
+    put(out, asked.topics.len() as u64);
+    for (topic, partitions) in &asked.topics {
+        put_text(out, topic);
+        put(out, partitions.len() as u64);
+        let mut expected = 0_i64;
+        for partition in partitions {
+            // Zeros, as a rule: partitions are counted from 0 without holes.
+            put_signed(out, i64::from(*partition) - expected);
+            expected = i64::from(*partition) + 1;
+        }
+    }
+}
+
+#[expect(
+    clippy::option_option,
+    reason = "the outer one says whether it could be read"
+)]
+fn read_asked(reader: &mut Reader<'_>, times: Times) -> Option<Option<AskedPartitions>> {
+    if !flag(reader)? {
+        return Some(None);
+    }
+    let at_us = times.read(reader)?;
+    let mut topics = BTreeMap::new();
+    for _ in 0..reader.count()? {
+        let topic = reader.text()?.to_owned();
+        let (mut partitions, mut expected) = (BTreeSet::new(), 0_i64);
+        for _ in 0..reader.count()? {
+            let partition = i32::try_from(reader.signed()?.checked_add(expected)?).ok()?;
+            partitions.insert(partition);
+            expected = i64::from(partition) + 1;
+        }
+        topics.insert(topic, partitions);
+    }
+    Some(Some(AskedPartitions { at_us, topics }))
+}
+
+fn put_change(out: &mut Vec<u8>, change: Option<NewestChange>) {
+    let Some(change) = change else {
+        out.push(0);
+        return;
+    };
+    out.push(if change.snapshot { 2 } else { 1 });
+    put_signed(out, change.record_time_us.div_euclid(1000));
+}
+
+#[expect(
+    clippy::option_option,
+    reason = "the outer one says whether it could be read"
+)]
+fn read_change(reader: &mut Reader<'_>) -> Option<Option<NewestChange>> {
+    let snapshot = match reader.byte()? {
+        0 => return Some(None),
+        1 => false,
+        2 => true,
+        _ => return None,
+    };
+    let record_time_us = reader.signed()?.checked_mul(1000)?;
+    Some(Some(NewestChange {
+        record_time_us,
+        snapshot,
+    }))
+}
+
+fn put_published(out: &mut Vec<u8>, times: Times, published: &Published) {
+    put(out, published.epoch);
+    times.put_some(out, published.finalized_before_us);
+    times.put_some(
+        out,
+        match published.complete_from {
+            CompleteFrom::Unbounded => None,
+            CompleteFrom::From(us) => Some(us),
+        },
+    );
+    put_terms(out, &published.evidence);
+    let stretches = published.gaps.stretches();
+    put(out, stretches.len() as u64);
+    for (from_us, to_us) in stretches {
+        times.put(out, *from_us);
+        times.put(out, *to_us);
+    }
+    times.put_some(out, published.lost_before_us);
+}
+
+fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Unreadable> {
+    let damaged = Unreadable::Damaged;
+    let epoch = reader.varint().ok_or(damaged)?;
+    let finalized_before_us = times.read_some(reader).ok_or(damaged)?;
+    let from = times.read_some(reader).ok_or(damaged)?;
+    let evidence = read_terms(reader)?;
+    let count = reader
+        .count()
+        .filter(|count| *count <= MAX_GAPS)
+        .ok_or(damaged)?;
+    let mut gaps = Gaps::default();
+    for _ in 0..count {
+        let from_us = times.read(reader).ok_or(damaged)?;
+        gaps.add(from_us, times.read(reader).ok_or(damaged)?);
+    }
+    Ok(Published {
+        epoch,
+        finalized_before_us,
+        complete_from: from.map_or(CompleteFrom::Unbounded, CompleteFrom::From),
+        evidence,
+        gaps,
+        lost_before_us: times.read_some(reader).ok_or(damaged)?,
+    })
+}
+
+/// The names of all sources, each once.
+fn sources<'a>(positions: impl Iterator<Item = &'a SourcePositions>) -> Vec<&'a str> {
+    let names = positions.flat_map(SourcePositions::incarnations);
+    let names: BTreeSet<&str> = names.map(|known| known.source.as_str()).collect();
+    names.into_iter().collect()
+}
+
+fn put_sources(out: &mut Vec<u8>, sources: &[&str]) {
+    put(out, sources.len() as u64);
+    for source in sources {
+        put_text(out, source);
+    }
+}
+
+fn read_sources<'a>(reader: &mut Reader<'a>) -> Option<Vec<&'a str>> {
+    let count = reader.count()?;
+    (0..count).map(|_| reader.text()).collect()
+}
+
+fn put_positions(out: &mut Vec<u8>, sources: &[&str], positions: &SourcePositions) {
+    put(out, positions.incarnations().len() as u64);
+    for known in positions.incarnations() {
+        let source = sources.binary_search(&known.source.as_str());
+        put(out, source.expect("every source is in the list") as u64);
+        put(out, u64::from(known.counter));
+        put_signed(out, known.position);
+        out.push(u8::from(known.commit_time_us.is_some()));
+        if let Some(us) = known.commit_time_us {
+            put_signed(out, us);
+        }
+    }
+}
+
+fn read_positions(reader: &mut Reader<'_>, sources: &[&str]) -> Option<SourcePositions> {
+    let count = reader.count().filter(|count| *count <= MAX_INCARNATIONS)?;
+    let mut incarnations = Vec::with_capacity(count);
+    for _ in 0..count {
+        let source = usize::try_from(reader.varint()?).ok()?;
+        incarnations.push(Incarnation {
+            source: (*sources.get(source)?).to_owned(),
+            counter: u32::try_from(reader.varint()?).ok()?,
+            position: reader.signed()?,
+            commit_time_us: if flag(reader)? {
+                Some(reader.signed()?)
+            } else {
+                None
+            },
+        });
+    }
+    Some(SourcePositions::from_incarnations(incarnations))
+}
+
+fn put_stats(out: &mut Vec<u8>, times: Times, stats: &PartitionStats, detail: Detail) {
+    put(out, stats.rows);
+    times.put(out, stats.least_us);
+    let mut rung_us = stats.least_us;
+    for next_us in stats.ladder_us {
+        let next_us = if detail == Detail::Full {
+            next_us
+        } else {
+            stats.least_us
+        };
+        put_signed(out, (next_us - rung_us).div_euclid(SECOND_US));
+        rung_us = next_us;
+    }
+    put_signed(out, (stats.greatest_us - rung_us).div_euclid(SECOND_US));
+}
+
+fn read_stats(reader: &mut Reader<'_>, times: Times) -> Option<PartitionStats> {
+    let rows = reader.varint()?;
+    let least_us = times.read(reader)?;
+    let mut rung_us = least_us;
+    let mut next = || {
+        rung_us = rung_us.checked_add(reader.signed()?.checked_mul(SECOND_US)?)?;
+        Some(rung_us)
+    };
+    let ladder_us = [next()?, next()?, next()?];
+    let greatest_us = next()?;
+    Some(PartitionStats {
+        rows,
+        least_us,
+        ladder_us,
+        greatest_us,
+    })
+}
+
+fn put_gap(out: &mut Vec<u8>, times: Times, gap: Option<OpenGap>) {
+    out.push(u8::from(gap.is_some()));
+    if let Some(gap) = gap {
+        times.put_some(out, gap.from_us);
+        times.put(out, gap.restart_us);
+    }
+}
+
+#[expect(
+    clippy::option_option,
+    reason = "the outer one says whether it could be read"
+)]
+fn read_gap(reader: &mut Reader<'_>, times: Times) -> Option<Option<OpenGap>> {
+    if !flag(reader)? {
+        return Some(None);
+    }
+    let from_us = times.read_some(reader)?;
+    let restart_us = times.read(reader)?;
+    Some(Some(OpenGap {
+        from_us,
+        restart_us,
+    }))
+}
+
+fn put_epoch(out: &mut Vec<u8>, leader_epoch: Option<i32>) {
+    put_signed(out, leader_epoch.map_or(-1, i64::from));
+}
+
+#[expect(
+    clippy::option_option,
+    reason = "the outer one says whether it could be read"
+)]
+fn read_epoch(reader: &mut Reader<'_>) -> Option<Option<i32>> {
+    let epoch = i32::try_from(reader.signed()?).ok()?;
+    Some(Some(epoch).filter(|epoch| *epoch >= 0))
+}
+
+fn put_partition(out: &mut Vec<u8>, times: Times, sources: &[&str], state: &PartitionState) {
+    put_signed(out, state.next_offset);
+    put_epoch(out, state.leader_epoch);
+    times.put_some(out, state.anchor_us);
+    times.put_some(out, state.first_least_us);
+    times.put_some(out, state.caught_up_us);
+    put_gap(out, times, state.gap);
+    times.put_some(out, state.window.dropped_at_us);
+    put(out, state.window.entries.len() as u64);
+    for entry in &state.window.entries {
+        times.put(out, entry.committed_at_us);
+        put(out, u64::from(entry.commits));
+        put_stats(out, times, &entry.stats, Detail::Full);
+    }
+    put_positions(out, sources, &state.positions);
+}
+
+fn read_partition(
+    reader: &mut Reader<'_>,
+    times: Times,
+    sources: &[&str],
+) -> Option<PartitionState> {
+    let mut state = PartitionState {
+        next_offset: reader.signed()?,
+        leader_epoch: read_epoch(reader)?,
+        anchor_us: times.read_some(reader)?,
+        first_least_us: times.read_some(reader)?,
+        caught_up_us: times.read_some(reader)?,
+        gap: read_gap(reader, times)?,
+        window: Window {
+            entries: Vec::new(),
+            dropped_at_us: times.read_some(reader)?,
+        },
+        positions: SourcePositions::default(),
+    };
+    for _ in 0..reader.count()? {
+        state.window.entries.push(WindowEntry {
+            committed_at_us: times.read(reader)?,
+            commits: u32::try_from(reader.varint()?).ok()?,
+            stats: read_stats(reader, times)?,
+        });
+    }
+    state.positions = read_positions(reader, sources)?;
+    Some(state)
+}
+
+fn read_state(reader: &mut Reader<'_>) -> Result<State, Unreadable> {
+    let damaged = Unreadable::Damaged;
+    let mut texts = || reader.text().map(str::to_owned).ok_or(damaged);
+    let (writer, cluster_id, installation, table_ref) = (texts()?, texts()?, texts()?, texts()?);
+    let table_uuid = read_uuid(reader).ok_or(damaged)?;
+    let commit_id = read_uuid(reader).ok_or(damaged)?;
+    let committed_at = reader.signed().ok_or(damaged)?;
+    let committed_at_us = committed_at.checked_mul(SECOND_US).ok_or(damaged)?;
+    let times = Times { base: committed_at };
+    let anchored_at_us = times.read(reader).ok_or(damaged)?;
+    let policy = read_policy(reader)?;
+    let asked = read_asked(reader, times).ok_or(damaged)?;
+    let newest_change = read_change(reader).ok_or(damaged)?;
+    let published = read_published(reader, times)?;
+    let topics = read_topics(reader, times).ok_or(damaged)?;
+    Ok(State {
+        identity: Identity {
+            writer,
+            cluster_id,
+            installation,
+            table_uuid,
+            table_ref,
+        },
+        commit_id,
+        committed_at_us,
+        anchored_at_us,
+        policy,
+        asked,
+        newest_change,
+        topics,
+        published,
+    })
+}
+
+fn read_topics(reader: &mut Reader<'_>, times: Times) -> Option<BTreeMap<String, TopicState>> {
+    let sources = read_sources(reader)?;
+    let mut topics = BTreeMap::new();
+    for _ in 0..reader.count()? {
+        let name = reader.text()?.to_owned();
+        let id = if flag(reader)? {
+            Some(read_uuid(reader)?)
+        } else {
+            None
+        };
+        let mut partitions = BTreeMap::new();
+        for _ in 0..reader.count()? {
+            let partition = i32::try_from(reader.signed()?).ok()?;
+            partitions.insert(partition, read_partition(reader, times, &sources)?);
+        }
+        topics.insert(name, TopicState { id, partitions });
+    }
+    Some(topics)
+}
+
+fn put_news(out: &mut Vec<u8>, times: Times, news: &PartitionRecord, detail: Detail) {
+    put_signed(out, news.next_offset);
+    put_epoch(out, news.leader_epoch);
+    out.push(u8::from(news.reset));
+    times.put_some(out, news.anchor_us);
+    times.put_some(out, news.caught_up_us);
+    put_gap(out, times, news.gap);
+    out.push(u8::from(news.stats.is_some()));
+    if let Some(stats) = &news.stats {
+        put_stats(out, times, stats, detail);
+    }
+}
+
+fn read_news(reader: &mut Reader<'_>, record: &mut Record) -> Option<()> {
+    let committed_at = reader.signed()?;
+    let times = Times { base: committed_at };
+    record.committed_at_us = committed_at.checked_mul(SECOND_US)?;
+    record.newest_change = read_change(reader)?;
+    for _ in 0..reader.count()? {
+        let topic = reader.text()?.to_owned();
+        record.topic_ids.insert(topic, read_uuid(reader)?);
+    }
+    for _ in 0..reader.count()? {
+        let topic = reader.text()?.to_owned();
+        let partition = i32::try_from(reader.signed()?).ok()?;
+        let news = PartitionRecord {
+            next_offset: reader.signed()?,
+            leader_epoch: read_epoch(reader)?,
+            reset: flag(reader)?,
+            anchor_us: times.read_some(reader)?,
+            caught_up_us: times.read_some(reader)?,
+            gap: read_gap(reader, times)?,
+            stats: if flag(reader)? {
+                Some(read_stats(reader, times)?)
+            } else {
+                None
+            },
+            positions: None,
+        };
+        record.partitions.insert((topic, partition), news);
+    }
+    reader.is_done().then_some(())
+}
+
+fn read_all_positions(reader: &mut Reader<'_>, record: &mut Record) -> Option<()> {
+    let sources = read_sources(reader)?;
+    for _ in 0..reader.count()? {
+        let key = (
+            reader.text()?.to_owned(),
+            i32::try_from(reader.signed()?).ok()?,
+        );
+        let positions = read_positions(reader, &sources)?;
+        record.partitions.get_mut(&key)?.positions = Some(positions);
+    }
+    reader.is_done().then_some(())
+}

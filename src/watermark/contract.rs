@@ -1,0 +1,792 @@
+//! Every name that Tidemark writes on a table, and what stands there.
+//!
+//! Properties are the table's claim as of its newest commit; a summary is what one commit brought and published. Both are
+//! plain text: engines show them as they are, and `docs/table-contract.md` explains them.
+//!
+//! A name means the same for ever. What cannot be read is an error, never a claim.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::advance::{Advanced, Contribution};
+use super::cells::LateCells;
+use super::claim::Claim;
+use super::codec::{Detail, Unreadable};
+use super::event_time::{Bounds, SECOND_US};
+use super::frontier::{FromRule, Policy, Term};
+use super::gaps::Gaps;
+use super::grid::Grid;
+use super::state::{AskedPartitions, CompleteFrom, Published, Record, State, missed_until};
+
+/// What every name begins with.
+pub const PREFIX: &str = "tidemark.";
+/// Property and summary: complete before this instant, `2026-11-30T10:00:00Z`; absent: no claim.
+pub const FINALIZED_BEFORE: &str = "tidemark.finalized-before";
+/// Property: the same in milliseconds since 1970.
+pub const FINALIZED_BEFORE_MS: &str = "tidemark.finalized-before-ms";
+/// Property: the newest final cell, for people: `2026-11-30T09`.
+pub const LAST_FINAL_CELL: &str = "tidemark.last-final-cell";
+/// Property and summary: complete from this instant on, or `unbounded`.
+pub const COMPLETE_FROM: &str = "tidemark.complete-from";
+/// Property and summary: the terms that the claim rests on, `minimum,caught-up`.
+pub const EVIDENCE: &str = "tidemark.evidence";
+/// Property: the bounds under which the claim is a theorem, `lateness=5m,delay=10m,skew=5m`.
+pub const BOUNDS: &str = "tidemark.bounds";
+/// Property: how much disorder beyond the bounds the claim survives.
+pub const MARGIN_MS: &str = "tidemark.margin-ms";
+/// Property: what the claim leaves out, `[["2026-11-30T04:00:00Z","2026-11-30T06:00:00Z"]]`. Summary: the same with what is
+/// still open apart.
+pub const GAPS: &str = "tidemark.gaps";
+/// Property and summary: a claim falls only from one epoch to the next.
+pub const EPOCH: &str = "tidemark.epoch";
+/// Property and summary: the commit, a `UUIDv7`. A property counts only while this commit is in the ancestry.
+pub const COMMIT_ID: &str = "tidemark.commit-id";
+/// Property and summary: the table that the claim is about; void on any other.
+pub const TABLE_UUID: &str = "tidemark.table-uuid";
+/// Property and summary: the ref that the claim is about; void on any other.
+pub const REF: &str = "tidemark.ref";
+/// Property and summary: the revision of the settings.
+pub const POLICY_REVISION: &str = "tidemark.policy-revision";
+/// Summary: the settings in force.
+pub const POLICY: &str = "tidemark.policy";
+/// Summary: the writer.
+pub const WRITER: &str = "tidemark.writer";
+/// Summary: the worker that committed.
+pub const WORKER: &str = "tidemark.worker";
+/// Summary: the installation that runs the writer.
+pub const INSTALLATION: &str = "tidemark.installation";
+/// Summary: when, by the worker's clock.
+pub const COMMITTED_AT: &str = "tidemark.committed-at";
+/// Summary: the partitions that the claim ranges over, and when the broker named them.
+pub const PARTITIONS_ASKED: &str = "tidemark.partitions-asked";
+/// Summary: the next offset of every partition of the writer.
+pub const OFFSETS: &str = "tidemark.offsets";
+/// Summary: what this commit says of its partitions, packed.
+pub const PARTITIONS: &str = "tidemark.partitions";
+/// Summary: the source positions of its partitions, packed.
+pub const SOURCE_POSITIONS: &str = "tidemark.source-positions";
+/// Summary: rows written.
+pub const RECORDS: &str = "tidemark.records";
+/// Summary: least event time of the rows with a say.
+pub const EVENT_TIME_MIN: &str = "tidemark.event-time.min";
+/// Summary: greatest event time of the rows with a say.
+pub const EVENT_TIME_MAX: &str = "tidemark.event-time.max";
+/// Summary: their median.
+pub const EVENT_TIME_P50: &str = "tidemark.event-time.p50";
+/// Summary: their 99th percentile.
+pub const EVENT_TIME_P99: &str = "tidemark.event-time.p99";
+/// Summary: their t-digest, base64 of at most 400 bytes.
+pub const EVENT_TIME_DIGEST: &str = "tidemark.event-time.digest";
+/// Summary: rows below the claim at the commit's base, by cell.
+pub const LATE: &str = "tidemark.late";
+/// Summary: rows that their source delivered before.
+pub const REPLAYED: &str = "tidemark.replayed";
+/// Summary: rows too far in the future.
+pub const EXCLUDED_FUTURE: &str = "tidemark.excluded.future";
+/// Summary: rows older than the greatest age.
+pub const EXCLUDED_PAST: &str = "tidemark.excluded.past";
+/// Summary: rows without an event time.
+pub const EXCLUDED_MISSING: &str = "tidemark.excluded.missing";
+/// Summary: rows of a snapshot.
+pub const EXCLUDED_SNAPSHOT: &str = "tidemark.excluded.snapshot";
+/// Summary: messages that no decoder understood.
+pub const EXCLUDED_UNDECODABLE: &str = "tidemark.excluded.undecodable";
+
+/// The most bytes that our part of a summary takes, names included.
+pub const MAX_SUMMARY: usize = 24 * 1024;
+
+const UNBOUNDED: &str = "unbounded";
+
+/// The property that holds the state of a writer.
+#[must_use]
+pub fn state_property(writer: &str) -> String {
+    format!("{PREFIX}writer.{writer}.state")
+}
+
+/// What a commit does to the table's properties.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PropertyChanges {
+    /// To set.
+    pub set: BTreeMap<String, String>,
+    /// To remove, where they are.
+    pub remove: Vec<String>,
+}
+
+/// A value on the table that is not what its name promises.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+pub enum BadValue {
+    /// The name stands there with something else, or is missing.
+    #[error("\"{name}\" is not readable: {value:?}")]
+    Value {
+        /// The name.
+        name: String,
+        /// What stands there, shortened; `None`: nothing.
+        value: Option<String>,
+    },
+    /// A packed value that this release cannot use.
+    #[error("\"{name}\": {source}")]
+    Packed {
+        /// The name.
+        name: String,
+        /// Why.
+        source: Unreadable,
+    },
+}
+
+/// A claim as it stands on a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableClaim {
+    /// The commit that published it.
+    pub commit_id: Uuid,
+    /// The table that it is about.
+    pub table_uuid: Uuid,
+    /// The ref that it is about.
+    pub table_ref: String,
+    /// The revision of the settings behind it.
+    pub policy_revision: u64,
+    /// The bounds under which it is a theorem.
+    pub bounds: Bounds,
+    /// What it says.
+    pub claim: Claim,
+}
+
+/// What one of our summaries says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnSummary {
+    /// The writer.
+    pub writer: String,
+    /// The worker that committed.
+    pub worker: String,
+    /// The installation.
+    pub installation: String,
+    /// The Kafka cluster.
+    pub cluster_id: String,
+    /// The table.
+    pub table_uuid: Uuid,
+    /// The ref.
+    pub table_ref: String,
+    /// What changed.
+    pub record: Record,
+    /// What was published.
+    pub published: Published,
+    /// Gaps that were open: topic, partition, from, to.
+    pub open_gaps: Vec<OpenStretch>,
+    /// Next offset and leader epoch of every partition, and the topics' ids.
+    pub offsets: Offsets,
+}
+
+/// A gap whose far end was not known yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenStretch {
+    /// Its topic.
+    pub topic: String,
+    /// Its partition.
+    pub partition: i32,
+    /// Where it begins; `None`: nothing before its end can be claimed.
+    pub from_us: Option<i64>,
+    /// How far it can reach.
+    pub to_us: i64,
+}
+
+/// The offsets of a writer after a commit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Offsets {
+    /// The ids of the topics that have one.
+    pub topic_ids: BTreeMap<String, Uuid>,
+    /// Next offset and leader epoch by topic and partition.
+    pub next: BTreeMap<(String, i32), (i64, Option<i32>)>,
+}
+
+/// The properties that a commit sets and removes.
+#[must_use]
+pub fn properties(advanced: &Advanced) -> PropertyChanges {
+    let (state, claim) = (&advanced.state, &advanced.claim);
+    let mut changes = PropertyChanges::default();
+    let claimed = claim.finalized_before_us;
+    let values = [
+        (FINALIZED_BEFORE, claimed.map(iso)),
+        (
+            FINALIZED_BEFORE_MS,
+            claimed.map(|us| us.div_euclid(1000).to_string()),
+        ),
+        (
+            LAST_FINAL_CELL,
+            claimed.map(|us| state.policy.grid.last_final(us)),
+        ),
+        (COMPLETE_FROM, Some(complete_from_text(claim.complete_from))),
+        (EVIDENCE, claimed.map(|_| evidence_text(&claim.evidence))),
+        (BOUNDS, Some(bounds_text(&state.policy.bounds))),
+        (
+            MARGIN_MS,
+            claim.margin_us.map(|us| us.div_euclid(1000).to_string()),
+        ),
+        (
+            GAPS,
+            (!claim.gaps.is_empty()).then(|| stretches(&claim.gaps).to_string()),
+        ),
+        (EPOCH, Some(claim.epoch.to_string())),
+        (COMMIT_ID, Some(state.commit_id.to_string())),
+        (TABLE_UUID, Some(state.identity.table_uuid.to_string())),
+        (REF, Some(state.identity.table_ref.clone())),
+        (POLICY_REVISION, Some(state.policy.revision.to_string())),
+    ];
+    for (name, value) in values {
+        match value {
+            Some(value) => {
+                changes.set.insert(name.to_owned(), value);
+            }
+            None => changes.remove.push(name.to_owned()),
+        }
+    }
+    changes.set.insert(
+        state_property(&state.identity.writer),
+        advanced.state_text.clone(),
+    );
+    changes
+}
+
+/// The summary of a commit, at most [`MAX_SUMMARY`] bytes: where it would be more, source positions are left out first
+/// (forgotten means "not a replay"), then the ladders, then the digest.
+#[must_use]
+pub fn summary(advanced: &Advanced, news: &Contribution) -> BTreeMap<String, String> {
+    let mut summary = summary_of_state(advanced, &news.worker);
+    summary.extend(summary_of_rows(advanced, news));
+    let mut put = |name: &str, value: Option<String>| match value {
+        Some(value) => summary.insert(name.to_owned(), value),
+        None => summary.remove(name),
+    };
+    put(
+        PARTITIONS,
+        Some(advanced.record.encode_partitions(Detail::Full)),
+    );
+    put(SOURCE_POSITIONS, advanced.record.encode_positions());
+    let size = |summary: &BTreeMap<String, String>| -> usize {
+        summary
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum()
+    };
+    if size(&summary) > MAX_SUMMARY {
+        summary.remove(SOURCE_POSITIONS);
+    }
+    if size(&summary) > MAX_SUMMARY {
+        let short = advanced.record.encode_partitions(Detail::NoLadder);
+        summary.insert(PARTITIONS.to_owned(), short);
+    }
+    if size(&summary) > MAX_SUMMARY {
+        summary.remove(EVENT_TIME_DIGEST);
+    }
+    summary
+}
+
+fn summary_of_state(advanced: &Advanced, worker: &str) -> BTreeMap<String, String> {
+    let (state, claim, record) = (&advanced.state, &advanced.claim, &advanced.record);
+    let values = [
+        (COMMIT_ID, Some(record.commit_id.to_string())),
+        (WRITER, Some(state.identity.writer.clone())),
+        (WORKER, Some(worker.to_owned())),
+        (INSTALLATION, Some(state.identity.installation.clone())),
+        (TABLE_UUID, Some(state.identity.table_uuid.to_string())),
+        (REF, Some(state.identity.table_ref.clone())),
+        (EPOCH, Some(claim.epoch.to_string())),
+        (POLICY_REVISION, Some(state.policy.revision.to_string())),
+        (POLICY, Some(policy_text(&state.policy))),
+        (COMMITTED_AT, Some(iso(record.committed_at_us))),
+        (PARTITIONS_ASKED, state.asked.as_ref().map(asked_text)),
+        (OFFSETS, Some(offsets_text(state))),
+        (FINALIZED_BEFORE, claim.finalized_before_us.map(iso)),
+        (COMPLETE_FROM, Some(complete_from_text(claim.complete_from))),
+        (
+            EVIDENCE,
+            claim
+                .finalized_before_us
+                .map(|_| evidence_text(&claim.evidence)),
+        ),
+        (GAPS, gaps_text(state)),
+    ];
+    let present = values
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    present.collect()
+}
+
+fn summary_of_rows(advanced: &Advanced, news: &Contribution) -> BTreeMap<String, String> {
+    let times = news.event_times.as_ref();
+    let some = |rows: u64| (rows > 0).then(|| rows.to_string());
+    let values = [
+        (RECORDS, Some(news.rows.to_string())),
+        (EVENT_TIME_MIN, times.map(|times| iso(times.least_us()))),
+        (EVENT_TIME_MAX, times.map(|times| iso(times.greatest_us()))),
+        (EVENT_TIME_P50, times.map(|times| iso(times.quantile(0.5)))),
+        (EVENT_TIME_P99, times.map(|times| iso(times.quantile(0.99)))),
+        (
+            EVENT_TIME_DIGEST,
+            times.map(|times| STANDARD.encode(times.encode())),
+        ),
+        (LATE, late_text(&advanced.state.policy.grid, &advanced.late)),
+        (REPLAYED, some(news.excluded.replayed)),
+        (EXCLUDED_FUTURE, some(news.excluded.future)),
+        (EXCLUDED_PAST, some(news.excluded.past)),
+        (EXCLUDED_MISSING, some(news.excluded.missing)),
+        (EXCLUDED_SNAPSHOT, some(news.excluded.snapshot)),
+        (EXCLUDED_UNDECODABLE, some(news.excluded.undecodable)),
+    ];
+    let present = values
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    present.collect()
+}
+
+/// The claim in a table's properties; `None` where there is none of ours.
+///
+/// # Errors
+/// When a value is not what its name promises.
+pub fn read_properties(
+    properties: &HashMap<String, String>,
+) -> Result<Option<TableClaim>, BadValue> {
+    if !properties.contains_key(COMMIT_ID) {
+        return Ok(None);
+    }
+    let read = Names(properties);
+    Ok(Some(TableClaim {
+        commit_id: read.parsed(COMMIT_ID)?,
+        table_uuid: read.parsed(TABLE_UUID)?,
+        table_ref: read.text(REF)?.to_owned(),
+        policy_revision: read.parsed(POLICY_REVISION)?,
+        bounds: read.with(BOUNDS, parse_bounds)?,
+        claim: Claim {
+            epoch: read.parsed(EPOCH)?,
+            finalized_before_us: read.some(FINALIZED_BEFORE, parse_iso)?,
+            complete_from: read.with(COMPLETE_FROM, parse_complete_from)?,
+            gaps: read.some(GAPS, parse_stretches)?.unwrap_or_default(),
+            evidence: read.some(EVIDENCE, parse_evidence)?.unwrap_or_default(),
+            margin_us: read.some(MARGIN_MS, parse_ms)?,
+        },
+    }))
+}
+
+/// The commit id in a summary of ours.
+#[must_use]
+pub fn summary_commit_id(summary: &HashMap<String, String>) -> Option<Uuid> {
+    summary.get(COMMIT_ID)?.parse().ok()
+}
+
+/// What a summary of ours says; `None` where it is not ours.
+///
+/// # Errors
+/// When a value is not what its name promises.
+pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSummary>, BadValue> {
+    if !summary.contains_key(COMMIT_ID) {
+        return Ok(None);
+    }
+    let read = Names(summary);
+    let mut policy = read.with(POLICY, parse_policy)?;
+    policy.revision = read.parsed(POLICY_REVISION)?;
+    let mut record = Record {
+        commit_id: read.parsed(COMMIT_ID)?,
+        committed_at_us: read.with(COMMITTED_AT, parse_iso)?,
+        policy,
+        asked: read.some(PARTITIONS_ASKED, parse_asked)?,
+        newest_change: None,
+        topic_ids: BTreeMap::new(),
+        partitions: BTreeMap::new(),
+    };
+    let positions = summary.get(SOURCE_POSITIONS).map(String::as_str);
+    let packed = record.decode_partitions(read.text(PARTITIONS)?, positions);
+    packed.map_err(|source| BadValue::Packed {
+        name: PARTITIONS.to_owned(),
+        source,
+    })?;
+    let gaps = read.some(GAPS, parse_gaps)?.unwrap_or_default();
+    let (cluster_id, offsets) = read.with(OFFSETS, parse_offsets)?;
+    Ok(Some(OwnSummary {
+        writer: read.text(WRITER)?.to_owned(),
+        worker: read.text(WORKER)?.to_owned(),
+        installation: read.text(INSTALLATION)?.to_owned(),
+        cluster_id,
+        table_uuid: read.parsed(TABLE_UUID)?,
+        table_ref: read.text(REF)?.to_owned(),
+        record,
+        published: Published {
+            epoch: read.parsed(EPOCH)?,
+            finalized_before_us: read.some(FINALIZED_BEFORE, parse_iso)?,
+            complete_from: read.with(COMPLETE_FROM, parse_complete_from)?,
+            evidence: read.some(EVIDENCE, parse_evidence)?.unwrap_or_default(),
+            gaps: gaps.settled,
+            lost_before_us: gaps.lost_before_us,
+        },
+        open_gaps: gaps.open,
+        offsets,
+    }))
+}
+
+impl OwnSummary {
+    /// The claim that the summary's commit published.
+    #[must_use]
+    pub fn table_claim(&self) -> TableClaim {
+        let mut gaps = self.published.gaps.clone();
+        for open in &self.open_gaps {
+            if let Some(from_us) = open.from_us {
+                gaps.add(from_us, open.to_us);
+            }
+        }
+        TableClaim {
+            commit_id: self.record.commit_id,
+            table_uuid: self.table_uuid,
+            table_ref: self.table_ref.clone(),
+            policy_revision: self.record.policy.revision,
+            bounds: self.record.policy.bounds.clone(),
+            claim: Claim {
+                epoch: self.published.epoch,
+                finalized_before_us: self.published.finalized_before_us,
+                complete_from: self.published.complete_from,
+                gaps,
+                evidence: self.published.evidence.clone(),
+                margin_us: None,
+            },
+        }
+    }
+}
+
+/// Reads values by name.
+struct Names<'a>(&'a HashMap<String, String>);
+
+impl<'a> Names<'a> {
+    fn bad(&self, name: &str) -> BadValue {
+        let shorten = |value: &String| value.chars().take(80).collect();
+        BadValue::Value {
+            name: name.to_owned(),
+            value: self.0.get(name).map(shorten),
+        }
+    }
+
+    fn text(&self, name: &str) -> Result<&'a str, BadValue> {
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .ok_or_else(|| self.bad(name))
+    }
+
+    fn with<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, BadValue> {
+        parse(self.text(name)?).ok_or_else(|| self.bad(name))
+    }
+
+    fn parsed<T: std::str::FromStr>(&self, name: &str) -> Result<T, BadValue> {
+        self.with(name, |text| text.parse().ok())
+    }
+
+    fn some<T>(
+        &self,
+        name: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, BadValue> {
+        match self.0.get(name) {
+            None => Ok(None),
+            Some(_) => self.with(name, parse).map(Some),
+        }
+    }
+}
+
+/// An instant as readers see it, `2026-11-30T10:00:00Z`.
+#[must_use]
+pub fn iso(us: i64) -> String {
+    let clamped = us.clamp(
+        jiff::Timestamp::MIN.as_microsecond(),
+        jiff::Timestamp::MAX.as_microsecond(),
+    );
+    jiff::Timestamp::from_microsecond(clamped)
+        .unwrap_or_default()
+        .to_string()
+}
+
+fn parse_iso(text: &str) -> Option<i64> {
+    Some(text.parse::<jiff::Timestamp>().ok()?.as_microsecond())
+}
+
+fn parse_ms(text: &str) -> Option<i64> {
+    text.parse::<i64>().ok()?.checked_mul(1000)
+}
+
+fn complete_from_text(from: CompleteFrom) -> String {
+    match from {
+        CompleteFrom::Unbounded => UNBOUNDED.to_owned(),
+        CompleteFrom::From(us) => iso(us),
+    }
+}
+
+fn parse_complete_from(text: &str) -> Option<CompleteFrom> {
+    if text == UNBOUNDED {
+        return Some(CompleteFrom::Unbounded);
+    }
+    parse_iso(text).map(CompleteFrom::From)
+}
+
+fn evidence_text(evidence: &BTreeSet<Term>) -> String {
+    let labels: Vec<&str> = evidence.iter().map(|term| term.label()).collect();
+    labels.join(",")
+}
+
+fn parse_evidence(text: &str) -> Option<BTreeSet<Term>> {
+    let labels = text.split(',').filter(|label| !label.is_empty());
+    labels.map(Term::from_label).collect()
+}
+
+const UNITS: [(&str, i64); 5] = [
+    ("d", 86_400 * SECOND_US),
+    ("h", 3_600 * SECOND_US),
+    ("m", 60 * SECOND_US),
+    ("s", SECOND_US),
+    ("us", 1),
+];
+
+/// A length as people write it, in the greatest unit that divides it: `5m`, `90s`, `1500000us`.
+fn length_text(us: i64) -> String {
+    let unit = UNITS
+        .into_iter()
+        .find(|(_, unit)| us != 0 && us % unit == 0);
+    let (name, unit) = unit.unwrap_or(("s", SECOND_US));
+    format!("{}{name}", us / unit)
+}
+
+fn parse_length(text: &str) -> Option<i64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, name) = text.split_at(digits);
+    let (_, unit) = UNITS.into_iter().find(|(unit, _)| *unit == name)?;
+    number.parse::<i64>().ok()?.checked_mul(unit)
+}
+
+fn bounds_text(bounds: &Bounds) -> String {
+    let mut text = format!(
+        "lateness={},delay={},skew={}",
+        length_text(bounds.allowed_lateness_us),
+        length_text(bounds.max_delay_us),
+        length_text(bounds.max_future_skew_us)
+    );
+    if let Some(age_us) = bounds.max_age_us {
+        text.push_str(",age=");
+        text.push_str(&length_text(age_us));
+    }
+    text
+}
+
+fn pairs(text: &str) -> Option<HashMap<&str, &str>> {
+    text.split(',').map(|pair| pair.split_once('=')).collect()
+}
+
+fn parse_bounds(text: &str) -> Option<Bounds> {
+    bounds_of(&pairs(text)?)
+}
+
+fn bounds_of(pairs: &HashMap<&str, &str>) -> Option<Bounds> {
+    Some(Bounds {
+        allowed_lateness_us: parse_length(pairs.get("lateness")?)?,
+        max_delay_us: parse_length(pairs.get("delay")?)?,
+        max_future_skew_us: parse_length(pairs.get("skew")?)?,
+        max_age_us: match pairs.get("age") {
+            Some(age) => Some(parse_length(age)?),
+            None => None,
+        },
+    })
+}
+
+fn policy_text(policy: &Policy) -> String {
+    let terms: Vec<&str> = policy.terms.iter().map(|term| term.label()).collect();
+    let from = match policy.complete_from {
+        FromRule::Derived => "derived".to_owned(),
+        FromRule::Unbounded => UNBOUNDED.to_owned(),
+        FromRule::Instant(us) => iso(us),
+    };
+    format!(
+        "cell={},{},window={},window-duration={},terms={},from={from}",
+        length_text(policy.grid.cell_us()),
+        bounds_text(&policy.bounds),
+        policy.window_commits,
+        length_text(policy.window_duration_us),
+        terms.join("+"),
+    )
+}
+
+fn parse_policy(text: &str) -> Option<Policy> {
+    let pairs = pairs(text)?;
+    let terms = pairs
+        .get("terms")?
+        .split('+')
+        .filter(|label| !label.is_empty());
+    Some(Policy {
+        revision: 0,
+        grid: Grid::new(parse_length(pairs.get("cell")?)?).ok()?,
+        bounds: bounds_of(&pairs)?,
+        window_commits: pairs.get("window")?.parse().ok()?,
+        window_duration_us: parse_length(pairs.get("window-duration")?)?,
+        terms: terms.map(Term::from_label).collect::<Option<_>>()?,
+        complete_from: match *pairs.get("from")? {
+            "derived" => FromRule::Derived,
+            UNBOUNDED => FromRule::Unbounded,
+            instant => FromRule::Instant(parse_iso(instant)?),
+        },
+    })
+}
+
+fn asked_text(asked: &AskedPartitions) -> String {
+    let topics: BTreeMap<&str, Value> = asked
+        .topics
+        .iter()
+        .map(|(topic, set)| (topic.as_str(), set_text(set)))
+        .collect();
+    json!({"at": iso(asked.at_us), "topics": topics}).to_string()
+}
+
+/// How many there are, where they are counted from 0 without holes; else which.
+fn set_text(set: &BTreeSet<i32>) -> Value {
+    let whole = set
+        .iter()
+        .copied()
+        .eq(0..i32::try_from(set.len()).unwrap_or(i32::MAX));
+    if whole { json!(set.len()) } else { json!(set) }
+}
+
+fn parse_asked(text: &str) -> Option<AskedPartitions> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let at_us = parse_iso(value.get("at")?.as_str()?)?;
+    let mut topics = BTreeMap::new();
+    for (topic, set) in value.get("topics")?.as_object()? {
+        let set: BTreeSet<i32> = match set.as_i64() {
+            Some(count) => (0..i32::try_from(count)
+                .ok()
+                .filter(|count| *count <= MAX_PARTITIONS)?)
+                .collect(),
+            None => serde_json::from_value(set.clone()).ok()?,
+        };
+        topics.insert(topic.clone(), set);
+    }
+    Some(AskedPartitions { at_us, topics })
+}
+
+/// More than any topic has; a damaged count is not believed.
+const MAX_PARTITIONS: i32 = 1_000_000;
+
+fn offsets_text(state: &State) -> String {
+    let mut topics = serde_json::Map::new();
+    for (name, topic) in &state.topics {
+        let last = topic.partitions.keys().next_back().copied().unwrap_or(-1);
+        let all = || (0..=last).map(|partition| topic.partitions.get(&partition));
+        let next: Vec<Option<i64>> = all().map(|known| Some(known?.next_offset)).collect();
+        let epochs: Vec<Option<i32>> = all().map(|known| known?.leader_epoch).collect();
+        let mut value = json!({"next": next});
+        if epochs.iter().any(Option::is_some) {
+            value["leader-epochs"] = json!(epochs);
+        }
+        if let Some(id) = topic.id {
+            value["id"] = json!(id.to_string());
+        }
+        topics.insert(name.clone(), value);
+    }
+    json!({"cluster": state.identity.cluster_id, "topics": topics}).to_string()
+}
+
+fn parse_offsets(text: &str) -> Option<(String, Offsets)> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let mut offsets = Offsets::default();
+    for (topic, value) in value.get("topics")?.as_object()? {
+        if let Some(id) = value.get("id") {
+            offsets
+                .topic_ids
+                .insert(topic.clone(), id.as_str()?.parse().ok()?);
+        }
+        let epochs = value.get("leader-epochs").and_then(Value::as_array);
+        for (at, next) in value.get("next")?.as_array()?.iter().enumerate() {
+            let epoch = epochs.and_then(|epochs| epochs.get(at)?.as_i64());
+            let epoch = epoch.and_then(|epoch| i32::try_from(epoch).ok());
+            if let Some(next) = next.as_i64() {
+                let key = (topic.clone(), i32::try_from(at).ok()?);
+                offsets.next.insert(key, (next, epoch));
+            }
+        }
+    }
+    Some((value.get("cluster")?.as_str()?.to_owned(), offsets))
+}
+
+fn stretches(gaps: &Gaps) -> Value {
+    let all = gaps.stretches().iter();
+    all.map(|(from_us, to_us)| json!([iso(*from_us), iso(*to_us)]))
+        .collect()
+}
+
+fn parse_stretches(text: &str) -> Option<Gaps> {
+    gaps_of(&serde_json::from_str(text).ok()?)
+}
+
+fn gaps_of(value: &Value) -> Option<Gaps> {
+    let mut gaps = Gaps::default();
+    for stretch in value.as_array()? {
+        let at = |end: usize| parse_iso(stretch.get(end)?.as_str()?);
+        gaps.add(at(0)?, at(1)?);
+    }
+    Some(gaps)
+}
+
+/// The gaps of a summary, what is still open apart.
+#[derive(Debug, Default)]
+struct SummaryGaps {
+    settled: Gaps,
+    open: Vec<OpenStretch>,
+    lost_before_us: Option<i64>,
+}
+
+fn gaps_text(state: &State) -> Option<String> {
+    let policy = &state.policy;
+    let open = state.partitions().filter_map(|(topic, partition, known)| {
+        let gap = known.gap?;
+        let from = gap.from_us.map(|us| iso(policy.grid.floor(us)));
+        let to = iso(missed_until(policy, gap.restart_us, None));
+        Some(json!({"topic": topic, "partition": partition, "from": from, "to": to}))
+    });
+    let open: Vec<Value> = open.collect();
+    let published = &state.published;
+    if published.gaps.is_empty() && open.is_empty() && published.lost_before_us.is_none() {
+        return None;
+    }
+    let settled = stretches(&published.gaps);
+    let lost_before = published.lost_before_us.map(iso);
+    Some(json!({"settled": settled, "open": open, "lost-before": lost_before}).to_string())
+}
+
+fn parse_gaps(text: &str) -> Option<SummaryGaps> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let instant = |value: &Value| match value {
+        Value::Null => Some(None),
+        Value::String(text) => Some(Some(parse_iso(text)?)),
+        _ => None,
+    };
+    let mut open = Vec::new();
+    for gap in value.get("open")?.as_array()? {
+        open.push(OpenStretch {
+            topic: gap.get("topic")?.as_str()?.to_owned(),
+            partition: i32::try_from(gap.get("partition")?.as_i64()?).ok()?,
+            from_us: instant(gap.get("from")?)?,
+            to_us: instant(gap.get("to")?)??,
+        });
+    }
+    Some(SummaryGaps {
+        settled: gaps_of(value.get("settled")?)?,
+        open,
+        lost_before_us: instant(value.get("lost-before")?)?,
+    })
+}
+
+fn late_text(grid: &Grid, late: &LateCells) -> Option<String> {
+    if late.rows() == 0 {
+        return None;
+    }
+    let name = |(start_us, rows): &(i64, u64)| json!([grid.name(*start_us), rows]);
+    let cells: Vec<Value> = late.cells.iter().map(name).collect();
+    let mut value = json!({"cells": cells});
+    if let Some(overflow) = &late.overflow {
+        value["overflow"] = name(overflow);
+    }
+    Some(value.to_string())
+}

@@ -1,0 +1,47 @@
+//! The finalization core: before which event time is the data of a table complete?
+//!
+//! A worker keeps statistics of the rows it writes, asks the leaders how far their logs go, and calls [`advance`] at each
+//! commit attempt: the table's state and its own news in, the next state, claim, summary and properties out. A reader calls
+//! the same names. Nothing here does I/O or reads a clock.
+//!
+//! The promise: under the declared [`Bounds`] no row with a say and an event time below a claim is committed after the commit
+//! that published it. Whatever is unknown holds the claim; nothing is ever taken for idle because it is silent.
+//!
+//! An instant is an `i64` of microseconds since 1970-01-01 UTC, a length an `i64` of microseconds.
+
+mod advance;
+mod cells;
+mod claim;
+mod codec;
+pub mod contract;
+mod digest;
+mod event_time;
+mod frontier;
+mod gaps;
+mod grid;
+mod source_position;
+mod state;
+mod varint;
+
+pub use advance::{
+    Advanced, Anchor, AskedEnd, Contribution, EmptyCommit, Jump, JumpKind, Misfit, PartitionNews,
+    advance, is_current, should_commit_empty,
+};
+pub use cells::{CellCounts, LateCells, MAX_COUNTED, MAX_LATE};
+pub use claim::{Claim, HeldBy, Hold};
+pub use codec::{MAX_STATE, Unreadable};
+pub use digest::{Digest, MAX_ENCODED, NoSketch, Sketch};
+pub use event_time::{
+    Bounds, END_US, Excluded, LEAST_US, RowTime, SECOND_US, Say, ceil_second, floor_second,
+    in_range,
+};
+pub use frontier::{
+    FromRule, LADDER, MAX_WINDOW, NewestChange, OpenGap, PartitionState, PartitionStats, Policy,
+    Term, TermValue, TopicState, View, Window, WindowEntry,
+};
+pub use gaps::{Gaps, MAX_GAPS};
+pub use grid::{Grid, NoGrid};
+pub use source_position::{Incarnation, Judged, MAX_INCARNATIONS, SourcePositions};
+pub use state::{
+    AskedPartitions, CompleteFrom, Identity, PartitionRecord, Published, Record, State,
+};
