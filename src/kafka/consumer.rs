@@ -1,0 +1,606 @@
+//! One consumer: records in chunks, ends of partitions, rebalances as values.
+//!
+//! Comes in: which partitions to read from where. Goes out: a [`Chunk`] of borrowed messages and the events behind them.
+//! It is made for one plain thread, which owns it; questions that wait for brokers belong to the `Inquirer`.
+//!
+//! Nothing that was queued before a partition was moved or given up is ever handed out: librdkafka drops it by its version
+//! barrier, the source by the offset it waits for, and the generation on every message and event lets the caller check.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rdkafka::TopicPartitionList;
+use rdkafka::consumer::Consumer as _;
+
+use super::sys::{self, Code, Headers, Notice, RawMessage};
+use super::{Error, Position, Settings, TopicPartition};
+
+/// A seek is acknowledged by librdkafka's own thread, no broker is asked: longer means that it is overloaded.
+const SEEK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How a source comes to its partitions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The caller assigns all of them; nobody else reads for this pipeline. No membership, no rebalance.
+    Assign,
+    /// The group shares them out (cooperative-sticky); the caller answers its rebalances.
+    Group,
+}
+
+/// What happened besides messages.
+#[derive(Debug)]
+pub enum Event {
+    /// Everything up to `offset` (exclusive) has been delivered: aborted records, control records and compacted ones among
+    /// them never will be. Under `read_committed` this is the last stable offset.
+    EndOfPartition {
+        /// Number of the partition, see [`Source::partition`].
+        slot: u32,
+        /// The position reached.
+        offset: i64,
+        /// The generation of the partition's position.
+        generation: u32,
+    },
+    /// The group gives this worker more partitions, perhaps none. Fetching rests until [`Source::assign`] answers for all.
+    Assigned(Vec<TopicPartition>),
+    /// The group takes partitions away. Fetching rests until [`Source::release`] answers with all of them; commit first.
+    Revoked {
+        /// The partitions to give up.
+        partitions: Vec<TopicPartition>,
+        /// Somebody else may read them already: drop what is buffered, do not commit.
+        lost: bool,
+    },
+    /// The answer to [`Source::commit_group_offsets`]. Only lag tools depend on it.
+    GroupOffsetsCommitted(Result<(), Code>),
+    /// Something failed; [`Error::next`] says what to do.
+    Failed(Error),
+}
+
+/// The consumer of one pipeline.
+pub struct Source {
+    native: sys::Consumer,
+    mode: Mode,
+    desk: Desk,
+}
+
+impl Source {
+    /// Makes the consumer; nothing is read before `assign` or `subscribe`. `partitions` is how many the pipeline has: the
+    /// fetch buffers are divided by it.
+    ///
+    /// # Errors
+    /// A refused or unknown property, or a client that cannot be created. No broker is asked.
+    pub fn create(settings: &Settings, mode: Mode, partitions: usize) -> Result<Self, Error> {
+        let config = settings.consumer(partitions)?;
+        let native = sys::Consumer::new(&config).map_err(|source| Error::Create { source })?;
+        let desk = Desk::default();
+        Ok(Self { native, mode, desk })
+    }
+
+    /// How this source comes to its partitions.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Joins the group for exactly these topics, or changes them. A pattern is resolved by the `Inquirer`, so that one
+    /// engine decides what matches.
+    ///
+    /// # Errors
+    /// What librdkafka says at once; the rest comes as events.
+    pub fn subscribe(&mut self, topics: &[String]) -> Result<(), Error> {
+        debug_assert_eq!(
+            self.mode,
+            Mode::Group,
+            "only a member of a group subscribes"
+        );
+        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+        let subscribed = self.native.client().subscribe(&topics);
+        subscribed.map_err(|source| Error::Create { source })
+    }
+
+    /// Takes what is there: at most `most` messages, waiting up to `timeout` for the first. Call it at least every few
+    /// minutes, or the group takes the partitions away.
+    pub fn poll_chunk(&mut self, most: usize, timeout: Duration) -> Chunk<'_> {
+        self.settle();
+        let Self { native, desk, .. } = self;
+        let notices = native.fill(most, timeout, |message| desk.sort(message));
+        let events = notices
+            .into_iter()
+            .filter_map(|notice| desk.event(notice))
+            .collect();
+        Chunk {
+            native,
+            desk,
+            events,
+        }
+    }
+
+    /// Begins to read these partitions at these positions, besides the ones already assigned. In a group it answers
+    /// [`Event::Assigned`] and must name all its partitions.
+    ///
+    /// With a leader epoch the position is checked against the log first; a log that was truncated below it shows as
+    /// [`Error::PositionLost`] in a later chunk, and nothing of that partition is delivered.
+    ///
+    /// # Errors
+    /// A partition that is assigned already, or a rebalance that has ended meanwhile.
+    pub fn assign(&mut self, starts: &[(TopicPartition, Position)]) -> Result<(), Error> {
+        let assigned = sys::starts(starts).and_then(|list| self.native.incremental_assign(&list));
+        assigned.map_err(|code| Error::Question {
+            question: "assigning partitions",
+            code,
+        })?;
+        self.desk.begin(starts);
+        self.settle();
+        Ok(())
+    }
+
+    /// Gives partitions up. In a group it answers [`Event::Revoked`] and must name all its partitions.
+    ///
+    /// # Errors
+    /// A partition that is not assigned, or a rebalance that has ended meanwhile.
+    pub fn release(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
+        self.desk.end(partitions);
+        let list = sys::List::of(partitions.iter().map(|at| (at, 0, None)));
+        let released = list.and_then(|list| self.native.incremental_unassign(&list));
+        released.map_err(|code| Error::Question {
+            question: "releasing partitions",
+            code,
+        })
+    }
+
+    /// Moves assigned partitions: the next message of each is the first at or after its new position. What was queued is
+    /// dropped. Positions with a leader epoch are checked as in `assign`.
+    ///
+    /// # Errors
+    /// The first partition that is not assigned; then none is moved.
+    pub fn seek(&mut self, positions: &[(TopicPartition, Position)]) -> Result<(), Error> {
+        self.desk.relocate(positions)?;
+        self.settle();
+        Ok(())
+    }
+
+    /// Stops fetching; what is queued is dropped and fetched again after [`Self::resume`]. Keep polling.
+    ///
+    /// # Errors
+    /// A partition that librdkafka does not know.
+    pub fn pause(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
+        let paused = self.native.client().pause(&names(partitions));
+        paused.map_err(|source| Error::Create { source })
+    }
+
+    /// Fetches again where `pause` stopped.
+    ///
+    /// # Errors
+    /// A partition that librdkafka does not know.
+    pub fn resume(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
+        let resumed = self.native.client().resume(&names(partitions));
+        resumed.map_err(|source| Error::Create { source })
+    }
+
+    /// Tells the group how far the *table* has got, for lag tools. The answer comes as an event.
+    ///
+    /// # Errors
+    /// What librdkafka says at once.
+    pub fn commit_group_offsets(&self, offsets: &[(TopicPartition, i64)]) -> Result<(), Error> {
+        let list = sys::List::of(
+            offsets
+                .iter()
+                .map(|(at, next_offset)| (at, *next_offset, None)),
+        );
+        let sent = list.and_then(|list| self.native.commit(&list));
+        sent.map_err(|code| Error::Question {
+            question: "committing group offsets",
+            code,
+        })
+    }
+
+    /// The partition behind a slot number. Slots are given in order of first assignment and never taken back.
+    #[must_use]
+    pub fn partition(&self, slot: u32) -> Option<&TopicPartition> {
+        self.desk.slots.get(index(slot)).map(|slot| &slot.at)
+    }
+
+    /// The slot of a partition, if it ever was assigned.
+    #[must_use]
+    pub fn slot(&self, at: &TopicPartition) -> Option<u32> {
+        self.desk.numbers.get(at).copied()
+    }
+
+    /// Every assigned partition with the position *delivered*: max(last message + 1, newest end of partition).
+    pub fn positions(&self) -> impl Iterator<Item = (u32, &TopicPartition, Position)> {
+        let numbered = (0..).zip(&self.desk.slots);
+        numbered
+            .filter(|(_, slot)| slot.assigned)
+            .map(|(number, slot)| (number, &slot.at, slot.position))
+    }
+
+    /// Messages and events of earlier generations, and messages below the position, that were dropped so far.
+    #[must_use]
+    pub fn discarded(&self) -> u64 {
+        self.desk.discarded
+    }
+
+    /// Carries out moves that are due. librdkafka refuses a seek while a partition is being stopped or started; then the
+    /// move stays due, nothing of the partition is delivered, and the next poll tries again.
+    fn settle(&mut self) {
+        if self.desk.moving.is_empty() {
+            return;
+        }
+        let due = self
+            .desk
+            .moving
+            .iter()
+            .filter_map(|number| self.desk.slots.get(index(*number)));
+        let lines = due.map(|slot| {
+            (
+                &slot.at,
+                slot.position.next_offset,
+                slot.position.leader_epoch,
+            )
+        });
+        let Ok(list) = sys::List::of(lines) else {
+            return;
+        };
+        if let Err(code) = self.native.seek(&list, SEEK_TIMEOUT) {
+            tracing::debug!(%code, "seek is not acknowledged yet");
+            return;
+        }
+        for element in list
+            .elements()
+            .into_iter()
+            .filter(|element| element.code == Code::OK)
+        {
+            if let Some(number) = self.desk.numbers.get(&element.at).copied() {
+                self.desk.settled(number);
+            }
+        }
+    }
+}
+
+fn names(partitions: &[TopicPartition]) -> TopicPartitionList {
+    let mut list = TopicPartitionList::with_capacity(partitions.len());
+    for at in partitions {
+        list.add_partition(&at.topic, at.partition);
+    }
+    list
+}
+
+fn index(slot: u32) -> usize {
+    usize::try_from(slot).unwrap_or(usize::MAX)
+}
+
+/// What one poll brought: messages in the order of their partitions, then events.
+pub struct Chunk<'s> {
+    native: &'s sys::Consumer,
+    desk: &'s Desk,
+    events: Vec<Event>,
+}
+
+impl<'s> Chunk<'s> {
+    /// The messages. They borrow from the source: decode them before the next poll.
+    #[must_use]
+    pub fn messages(&self) -> impl ExactSizeIterator<Item = Message<'s>> + use<'s> {
+        let desk = self.desk;
+        self.native.held().map(move |raw| Message {
+            raw,
+            slot: &desk.slots[index(raw.tag)],
+        })
+    }
+
+    /// The events; each is newer than all messages of its partition in this chunk.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// The events, to be answered after the messages are dealt with.
+    #[must_use]
+    pub fn into_events(self) -> Vec<Event> {
+        self.events
+    }
+}
+
+/// One record, borrowed from the source.
+#[derive(Clone, Copy)]
+pub struct Message<'s> {
+    raw: RawMessage<'s>,
+    slot: &'s Slot,
+}
+
+impl<'s> Message<'s> {
+    /// Number of the partition, see [`Source::partition`].
+    #[must_use]
+    pub fn slot(&self) -> u32 {
+        self.raw.tag
+    }
+
+    /// Topic and partition.
+    #[must_use]
+    pub fn at(&self) -> &'s TopicPartition {
+        &self.slot.at
+    }
+
+    /// The generation of the partition's position.
+    #[must_use]
+    pub fn generation(&self) -> u32 {
+        self.slot.generation
+    }
+
+    /// The record's offset.
+    #[must_use]
+    pub fn offset(&self) -> i64 {
+        self.raw.offset()
+    }
+
+    /// The record's timestamp in µs since 1970 (Kafka keeps ms), if it has one.
+    #[must_use]
+    pub fn timestamp_us(&self) -> Option<i64> {
+        self.raw
+            .timestamp_ms()
+            .map(|timestamp_ms| timestamp_ms.saturating_mul(1_000))
+    }
+
+    /// Epoch of the leader that took the record, if the broker says it.
+    #[must_use]
+    pub fn leader_epoch(&self) -> Option<i32> {
+        self.raw.leader_epoch()
+    }
+
+    /// The key, if the record has one.
+    #[must_use]
+    pub fn key(&self) -> Option<&'s [u8]> {
+        self.raw.key()
+    }
+
+    /// The value; `None` is a tombstone.
+    #[must_use]
+    pub fn value(&self) -> Option<&'s [u8]> {
+        self.raw.value()
+    }
+
+    /// The headers in their order, parsed only when asked for.
+    #[must_use]
+    pub fn headers(&self) -> Headers<'s> {
+        self.raw.headers()
+    }
+}
+
+/// One partition that is or was assigned.
+struct Slot {
+    at: TopicPartition,
+    assigned: bool,
+    /// A move is due or being acknowledged: nothing that arrives belongs to the new position yet.
+    moving: bool,
+    position: Position,
+    generation: u32,
+}
+
+/// Who is who among the partitions, and what is still wanted of them.
+#[derive(Default)]
+struct Desk {
+    slots: Vec<Slot>,
+    numbers: HashMap<TopicPartition, u32>,
+    /// (topic handle, partition) → slot. A handle stands for its topic while a partition of it is assigned, so this is
+    /// emptied whenever the assignment changes: the address could come back for another topic.
+    handles: HashMap<(usize, i32), u32>,
+    /// Messages come in runs of one partition: most are found here.
+    latest: Option<((usize, i32), u32)>,
+    moving: Vec<u32>,
+    generation: u32,
+    discarded: u64,
+}
+
+impl Desk {
+    fn begin(&mut self, starts: &[(TopicPartition, Position)]) {
+        self.turn();
+        for (at, position) in starts {
+            let number = self.number(at);
+            let generation = self.generation;
+            let slot = &mut self.slots[index(number)];
+            // Only a seek makes librdkafka compare the epoch with the leader's history (OffsetForLeaderEpoch); an assignment
+            // with an absolute offset does not. Nothing was ever read below offset 0, so nothing can be compared there.
+            let moving = position.leader_epoch.is_some() && position.next_offset > 0;
+            *slot = Slot {
+                at: slot.at.clone(),
+                assigned: true,
+                moving,
+                position: *position,
+                generation,
+            };
+            self.moving.retain(|due| *due != number);
+            if moving {
+                self.moving.push(number);
+            }
+        }
+    }
+
+    fn end(&mut self, partitions: &[TopicPartition]) {
+        self.turn();
+        for at in partitions {
+            if let Some(number) = self.numbers.get(at).copied() {
+                let slot = &mut self.slots[index(number)];
+                slot.assigned = false;
+                slot.moving = false;
+                slot.generation = self.generation;
+                self.moving.retain(|due| *due != number);
+            }
+        }
+    }
+
+    fn relocate(&mut self, positions: &[(TopicPartition, Position)]) -> Result<(), Error> {
+        for (at, _) in positions {
+            let slot = self
+                .numbers
+                .get(at)
+                .and_then(|number| self.slots.get(index(*number)));
+            if !slot.is_some_and(|slot| slot.assigned) {
+                let code = Code::UNKNOWN_PARTITION;
+                return Err(Error::NoAnswer {
+                    topic: at.topic.clone(),
+                    partition: at.partition,
+                    code,
+                });
+            }
+        }
+        self.turn();
+        for (at, position) in positions {
+            let number = self.number(at);
+            let slot = &mut self.slots[index(number)];
+            slot.position = *position;
+            slot.moving = true;
+            slot.generation = self.generation;
+            if !self.moving.contains(&number) {
+                self.moving.push(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn settled(&mut self, number: u32) {
+        self.moving.retain(|due| *due != number);
+        if let Some(slot) = self.slots.get_mut(index(number)) {
+            slot.moving = false;
+        }
+    }
+
+    fn turn(&mut self) {
+        self.generation += 1;
+        self.handles.clear();
+        self.latest = None;
+    }
+
+    fn number(&mut self, at: &TopicPartition) -> u32 {
+        if let Some(number) = self.numbers.get(at) {
+            return *number;
+        }
+        let number = u32::try_from(self.slots.len())
+            .expect("partitions of one pipeline are bounded by MAX_PARTITIONS");
+        let (at, position) = (at.clone(), Position::at(0));
+        self.numbers.insert(at.clone(), number);
+        self.slots.push(Slot {
+            at,
+            assigned: false,
+            moving: false,
+            position,
+            generation: 0,
+        });
+        number
+    }
+
+    /// The slot of a message that is wanted, or `None`.
+    fn sort(&mut self, message: RawMessage<'_>) -> Option<u32> {
+        let handle = (message.topic_handle(), message.partition());
+        let number = match self.latest {
+            Some((latest, number)) if latest == handle => Some(number),
+            _ => self.find(handle, message),
+        };
+        let slot = number.and_then(|number| self.slots.get_mut(index(number)));
+        let offset = message.offset();
+        match slot {
+            Some(slot) if slot.assigned && !slot.moving && offset >= slot.position.next_offset => {
+                slot.position = Position {
+                    next_offset: offset + 1,
+                    leader_epoch: message.leader_epoch(),
+                };
+                number
+            }
+            _ => {
+                self.discarded += 1;
+                None
+            }
+        }
+    }
+
+    fn find(&mut self, handle: (usize, i32), message: RawMessage<'_>) -> Option<u32> {
+        let number = match self.handles.get(&handle) {
+            Some(number) => *number,
+            None => *self
+                .numbers
+                .get(&TopicPartition::new(message.topic(), message.partition()))?,
+        };
+        self.handles.insert(handle, number);
+        self.latest = Some((handle, number));
+        Some(number)
+    }
+
+    fn event(&mut self, notice: Notice) -> Option<Event> {
+        match notice {
+            Notice::EndOfPartition { at, offset } => self.end_of_partition(&at, offset),
+            Notice::Assigned(partitions) => Some(Event::Assigned(partitions)),
+            Notice::Revoked { partitions, lost } => Some(Event::Revoked { partitions, lost }),
+            Notice::OffsetsCommitted(Code::OK) => Some(Event::GroupOffsetsCommitted(Ok(()))),
+            // Nothing was committed because nothing new was there.
+            Notice::OffsetsCommitted(Code::NO_OFFSET) => None,
+            Notice::OffsetsCommitted(code) => Some(Event::GroupOffsetsCommitted(Err(code))),
+            Notice::Error {
+                code,
+                detail,
+                fatal: true,
+                ..
+            } => Some(Event::Failed(Error::Fatal { code, detail })),
+            Notice::Error {
+                code,
+                detail,
+                place: None,
+                ..
+            } => Some(Event::Failed(Error::Client { code, detail })),
+            Notice::Error {
+                code,
+                detail,
+                place: Some((at, offset)),
+                ..
+            } => self.failure(&at, offset, code, detail),
+        }
+    }
+
+    fn wanted(&mut self, at: &TopicPartition) -> Option<(u32, &mut Slot)> {
+        let number = self.numbers.get(at).copied();
+        let slot = number.and_then(|number| self.slots.get_mut(index(number)));
+        match (number, slot) {
+            (Some(number), Some(slot)) if slot.assigned && !slot.moving => Some((number, slot)),
+            _ => {
+                self.discarded += 1;
+                None
+            }
+        }
+    }
+
+    fn end_of_partition(&mut self, at: &TopicPartition, offset: i64) -> Option<Event> {
+        let (number, slot) = self.wanted(at)?;
+        slot.position.next_offset = slot.position.next_offset.max(offset);
+        let generation = slot.generation;
+        Some(Event::EndOfPartition {
+            slot: number,
+            offset,
+            generation,
+        })
+    }
+
+    fn failure(
+        &mut self,
+        at: &TopicPartition,
+        offset: i64,
+        code: Code,
+        detail: String,
+    ) -> Option<Event> {
+        let (_, slot) = self.wanted(at)?;
+        let (topic, partition) = (at.topic.clone(), at.partition);
+        let waiting_for = slot.position.next_offset;
+        Some(Event::Failed(if code == Code::AUTO_OFFSET_RESET {
+            Error::PositionLost {
+                topic,
+                partition,
+                offset: waiting_for,
+                detail,
+            }
+        } else {
+            // librdkafka sets no offset (0) or a logical one (negative) where it has none.
+            Error::Fetch {
+                topic,
+                partition,
+                offset: offset.max(waiting_for),
+                code,
+                detail,
+            }
+        }))
+    }
+}

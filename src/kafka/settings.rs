@@ -1,0 +1,304 @@
+//! A pipeline's Kafka settings → options of librdkafka.
+//!
+//! The house owns every option on which exactly-once or the memory bound rests; a manifest that names one of them is refused
+//! with the reason, and so is an option that librdkafka does not know. Secrets are never accepted here.
+//!
+//! A fetch may hold at most a sixteenth of the pipeline's memory, whatever the number of partitions.
+
+use std::collections::BTreeMap;
+
+use rdkafka::ClientConfig;
+use rdkafka::error::{IsError, KafkaError};
+use rdkafka::types::RDKafkaConfRes;
+
+use super::{Error, sys};
+
+/// Which topics a pipeline reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Topics {
+    /// These, all of which must exist.
+    List(Vec<String>),
+    /// Every topic, but Kafka's internal ones, whose whole name matches this regular expression.
+    Pattern(String),
+}
+
+/// What one pipeline's clients are made from.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `host:port`, comma-separated.
+    pub bootstrap_servers: String,
+    /// The consumer group: members share the partitions, and lag tools look here.
+    pub group_id: String,
+    /// How this process shows up at the broker (`client.id`): the pipeline's and the worker's name, not a pod's address.
+    pub member: String,
+    /// Options of librdkafka as the manifest gives them.
+    pub properties: BTreeMap<String, String>,
+    /// Memory of the whole pipeline in bytes; the fetch buffers take a sixteenth.
+    pub memory_budget_bytes: u64,
+}
+
+/// Options of the house: `(name, why nobody else sets it)`.
+const REFUSED: &[(&str, &str)] = &[
+    ("bootstrap.servers", "it is source.kafka.bootstrapServers"),
+    (
+        "metadata.broker.list",
+        "it is source.kafka.bootstrapServers",
+    ),
+    ("group.id", "it is source.kafka.groupId"),
+    ("client.id", "it is the pipeline's and the worker's name"),
+    (
+        "group.instance.id",
+        "membership is dynamic: a worker that dies gives its partitions up at once",
+    ),
+    (
+        "group.protocol",
+        "rebalances are answered cooperatively under the classic protocol",
+    ),
+    (
+        "group.protocol.type",
+        "rebalances are answered cooperatively under the classic protocol",
+    ),
+    (
+        "group.remote.assignor",
+        "rebalances are answered cooperatively under the classic protocol",
+    ),
+    (
+        "partition.assignment.strategy",
+        "a worker keeps what it has buffered only under cooperative-sticky",
+    ),
+    (
+        "enable.auto.commit",
+        "positions are in the table; group offsets follow a commit and never lead it",
+    ),
+    (
+        "auto.commit.enable",
+        "positions are in the table; group offsets follow a commit and never lead it",
+    ),
+    (
+        "auto.commit.interval.ms",
+        "positions are in the table; group offsets follow a commit and never lead it",
+    ),
+    (
+        "enable.auto.offset.store",
+        "positions are in the table; group offsets follow a commit and never lead it",
+    ),
+    (
+        "offset.store.method",
+        "positions are in the table; group offsets follow a commit and never lead it",
+    ),
+    (
+        "offset.store.path",
+        "positions are in the table; group offsets follow a commit and never lead it",
+    ),
+    (
+        "offset.store.sync.interval.ms",
+        "positions are in the table; group offsets follow a commit and never lead it",
+    ),
+    (
+        "auto.offset.reset",
+        "a position that is gone stops the pipeline; use source.onGap to go on",
+    ),
+    (
+        "isolation.level",
+        "rows of aborted transactions would be written to the table",
+    ),
+    (
+        "enable.partition.eof",
+        "end-of-partition events carry the position over control records",
+    ),
+    (
+        "check.crcs",
+        "damaged records must be found, and it costs nothing",
+    ),
+    (
+        "allow.auto.create.topics",
+        "a misspelt topic must be an error, not a new topic",
+    ),
+    (
+        "topic.blacklist",
+        "it would hide topics without a trace; use source.kafka.topicPattern",
+    ),
+    (
+        "plugin.library.paths",
+        "a manifest may not load code into the worker",
+    ),
+    (
+        "test.mock.num.brokers",
+        "it would put a simulated cluster in the place of the real one",
+    ),
+    (
+        "test.mock.broker.rtt",
+        "it would put a simulated cluster in the place of the real one",
+    ),
+    (
+        "sasl.password",
+        "secrets come by reference, never in the manifest",
+    ),
+    (
+        "sasl.oauthbearer.client.secret",
+        "secrets come by reference, never in the manifest",
+    ),
+    (
+        "ssl.key.password",
+        "secrets come by reference, never in the manifest",
+    ),
+    (
+        "ssl.key.pem",
+        "secrets come by reference, never in the manifest",
+    ),
+    (
+        "ssl.keystore.password",
+        "secrets come by reference, never in the manifest",
+    ),
+];
+
+/// Options that matter to any client of this cluster, so that a producer gets them as well.
+const SHARED: &[&str] = &[
+    "security.",
+    "sasl.",
+    "ssl.",
+    "enable.ssl",
+    "https.",
+    "socket.",
+    "broker.",
+    "reconnect.",
+    "connections.",
+    "retry.",
+    "client.",
+    "api.version",
+    "debug",
+];
+
+impl Settings {
+    /// Every fault of the properties at once; empty when they are fine.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Error> {
+        self.properties
+            .iter()
+            .filter_map(|(name, value)| fault(name, value))
+            .collect()
+    }
+
+    /// The options of the consumer that reads `partitions` partitions.
+    pub(super) fn consumer(&self, partitions: usize) -> Result<ClientConfig, Error> {
+        let fetch = FetchBytes::of(self.memory_budget_bytes, partitions);
+        let mut config = self.common()?;
+        config
+            .set("group.id", &self.group_id)
+            .set("isolation.level", "read_committed")
+            .set("enable.partition.eof", "true")
+            .set("auto.offset.reset", "error")
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set("check.crcs", "true")
+            .set("fetch.message.max.bytes", fetch.per_partition.to_string())
+            .set("fetch.max.bytes", fetch.per_request.to_string())
+            .set(
+                "queued.max.messages.kbytes",
+                (fetch.queued / 1024).to_string(),
+            )
+            .set("queued.min.messages", "10000")
+            .set("fetch.queue.backoff.ms", "5")
+            .set("topic.metadata.refresh.interval.ms", "60000");
+        self.overlay(&mut config, |_| true);
+        Ok(config)
+    }
+
+    /// The options of the client that asks questions.
+    pub(super) fn inquirer(&self) -> Result<ClientConfig, Error> {
+        let mut config = self.common()?;
+        // Watermarks must not stop at an open transaction: it is the high watermark that is promised against.
+        config.set("isolation.level", "read_uncommitted");
+        self.overlay(&mut config, |_| true);
+        Ok(config)
+    }
+
+    /// The options of the producer of dead letters.
+    pub(super) fn producer(&self) -> Result<ClientConfig, Error> {
+        let mut config = self.common()?;
+        config
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            // What one broker took as a record must fit with five more headers; the topic's own limit still counts.
+            .set("message.max.bytes", "104857600")
+            .set("linger.ms", "20");
+        self.overlay(&mut config, |name| {
+            SHARED.iter().any(|prefix| name.starts_with(prefix))
+        });
+        Ok(config)
+    }
+
+    fn common(&self) -> Result<ClientConfig, Error> {
+        if let Some(fault) = self.faults().into_iter().next() {
+            return Err(fault);
+        }
+        let mut config = ClientConfig::new();
+        config
+            .set("bootstrap.servers", &self.bootstrap_servers)
+            .set("client.id", &self.member)
+            .set("allow.auto.create.topics", "false");
+        Ok(config)
+    }
+
+    fn overlay(&self, config: &mut ClientConfig, wanted: impl Fn(&str) -> bool) {
+        for (name, value) in self.properties.iter().filter(|(name, _)| wanted(name)) {
+            config.set(name, value);
+        }
+    }
+}
+
+fn fault(name: &str, value: &str) -> Option<Error> {
+    if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+        return Some(Error::PropertyRefused {
+            name: name.to_owned(),
+            reason,
+        });
+    }
+    let mut alone = ClientConfig::new();
+    alone.set(name, value);
+    match alone.create_native_config() {
+        Ok(_) => None,
+        Err(KafkaError::ClientConfig(result, problem, _, _)) if result.is_error() => {
+            let name = name.to_owned();
+            Some(match result {
+                RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN => Error::PropertyUnknown {
+                    name,
+                    version: sys::version(),
+                },
+                _ => Error::PropertyInvalid {
+                    name,
+                    value: value.to_owned(),
+                    problem,
+                },
+            })
+        }
+        Err(source) => Some(Error::Create { source }),
+    }
+}
+
+/// How much may be on its way, in bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct FetchBytes {
+    queued: u64,
+    per_request: u64,
+    per_partition: u64,
+}
+
+impl FetchBytes {
+    /// 256 MiB and 16 partitions give what was measured best: 16 MiB queued, 256 KiB a partition. More per partition leaves
+    /// the processor's cache (1 MiB: +10 %, 4 MiB: +55 % of the time of a record); less than 32 KiB makes requests the cost.
+    fn of(memory_budget_bytes: u64, partitions: usize) -> Self {
+        const MIB: u64 = 1 << 20;
+        let queued = (memory_budget_bytes / 16).clamp(MIB, 64 * MIB);
+        let partitions = u64::try_from(partitions.max(1)).unwrap_or(u64::MAX);
+        let per_partition = (queued / 4 / partitions).clamp(32 << 10, 256 << 10);
+        // librdkafka wants fetch.max.bytes to hold one largest record (message.max.bytes, 1,000,000 by default).
+        let per_request = queued.max(MIB);
+        Self {
+            queued,
+            per_request,
+            per_partition,
+        }
+    }
+}
