@@ -1,0 +1,631 @@
+//! A JSON scanner that learns the order of keys.
+//!
+//! Each kind of object remembers its keys as they came last. The usual message matches them one masked comparison a key; any other
+//! order, key or white space takes the general path, is just as correct, and is learned. Everything that is passed over is checked
+//! as strictly as what is kept: strings are UTF-8, numbers are JSON's, nesting ends at 64 levels.
+#![expect(
+    clippy::inline_always,
+    reason = "the innermost loop: measured, 464 against 530 ns a row"
+)]
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Bad, UnknownFields};
+
+/// Deepest nesting of a value.
+const MAX_DEPTH: u32 = 64;
+/// Names of unknown fields that are reported, and keys that are learned beyond the known ones.
+const MAX_UNKNOWN: usize = 256;
+
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// A number: whole if it was written so and fits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Number {
+    Int(i64),
+    Float(f64),
+}
+
+/// A string: a part of the message that is valid UTF-8, or the scan's `unescaped`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Text {
+    Plain(usize, usize),
+    Unescaped,
+}
+
+/// A place in a message.
+pub(super) struct Scan<'a> {
+    pub(super) message: &'a [u8],
+    pub(super) at: usize,
+    /// The last string that had escapes.
+    pub(super) unescaped: &'a mut String,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(message: &'a [u8], unescaped: &'a mut String) -> Scan<'a> {
+        Scan {
+            message,
+            at: 0,
+            unescaped,
+        }
+    }
+
+    #[inline(always)]
+    fn peek(&self) -> u8 {
+        self.message.get(self.at).copied().unwrap_or(0)
+    }
+
+    /// The next byte that is no white space; 0 at the end.
+    #[inline(always)]
+    pub(super) fn token(&mut self) -> u8 {
+        let c = self.peek();
+        if c > b' ' {
+            c
+        } else {
+            self.token_behind_space()
+        }
+    }
+
+    #[cold]
+    fn token_behind_space(&mut self) -> u8 {
+        while matches!(self.peek(), b' ' | b'\n' | b'\r' | b'\t') {
+            self.at += 1;
+        }
+        self.peek()
+    }
+
+    pub(super) fn bad<T>(&self) -> Result<T, Bad> {
+        Err(Bad::Syntax(self.at))
+    }
+
+    #[inline(always)]
+    fn expect(&mut self, c: u8) -> Result<(), Bad> {
+        if self.token() == c {
+            self.at += 1;
+            Ok(())
+        } else {
+            self.bad()
+        }
+    }
+
+    /// `null`, `true` or `false`.
+    #[inline(always)]
+    pub(super) fn word(&mut self, word: &[u8]) -> Result<(), Bad> {
+        if self.message[self.at..].starts_with(word) {
+            self.at += word.len();
+            Ok(())
+        } else {
+            self.bad()
+        }
+    }
+
+    /// Nothing but white space may follow.
+    pub(super) fn end(&mut self) -> Result<(), Bad> {
+        self.token();
+        if self.at == self.message.len() {
+            Ok(())
+        } else {
+            self.bad()
+        }
+    }
+
+    /// The string at an opening quote.
+    #[inline(always)]
+    pub(super) fn text(&mut self) -> Result<Text, Bad> {
+        let from = self.at + 1;
+        let (to, ascii) = text_end(self.message, from);
+        if self.message.get(to) == Some(&b'"') {
+            if !ascii && std::str::from_utf8(&self.message[from..to]).is_err() {
+                return Err(Bad::Utf8(from));
+            }
+            self.at = to + 1;
+            return Ok(Text::Plain(from, to));
+        }
+        self.unescape(from, to)?;
+        Ok(Text::Unescaped)
+    }
+
+    /// The bytes of a string that `text` has returned.
+    pub(super) fn bytes(&self, text: Text) -> &[u8] {
+        match text {
+            Text::Plain(from, to) => &self.message[from..to],
+            Text::Unescaped => self.unescaped.as_bytes(),
+        }
+    }
+
+    /// A string that nobody wants: checked all the same.
+    #[inline(always)]
+    fn skip_text(&mut self) -> Result<(), Bad> {
+        let from = self.at + 1;
+        let (to, ascii) = text_end(self.message, from);
+        if ascii && self.message.get(to) == Some(&b'"') {
+            self.at = to + 1;
+            return Ok(());
+        }
+        self.text().map(drop)
+    }
+
+    /// A string with an escape at `stop`, or one that is broken there.
+    #[cold]
+    fn unescape(&mut self, mut from: usize, mut stop: usize) -> Result<(), Bad> {
+        self.unescaped.clear();
+        loop {
+            let plain =
+                std::str::from_utf8(&self.message[from..stop]).map_err(|_| Bad::Utf8(from))?;
+            self.unescaped.push_str(plain);
+            self.at = stop;
+            match self.message.get(stop) {
+                Some(b'"') => {
+                    self.at = stop + 1;
+                    return Ok(());
+                }
+                Some(b'\\') => {
+                    let c = self.escape()?;
+                    self.unescaped.push(c);
+                    from = self.at;
+                    stop = text_end(self.message, from).0;
+                }
+                _ => return self.bad(),
+            }
+        }
+    }
+
+    /// The character of the escape that begins here.
+    fn escape(&mut self) -> Result<char, Bad> {
+        let kind = self.message.get(self.at + 1).copied();
+        let c = match kind {
+            Some(c @ (b'"' | b'\\' | b'/')) => char::from(c),
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => return self.unicode_escape(),
+            _ => return self.bad(),
+        };
+        self.at += 2;
+        Ok(c)
+    }
+
+    /// `\uXXXX`, or two of them for a character beyond the first plane.
+    fn unicode_escape(&mut self) -> Result<char, Bad> {
+        let first = self.hex_escape()?;
+        let code = match first {
+            0xD800..0xDC00 => {
+                let second = self.hex_escape()?;
+                if !(0xDC00..0xE000).contains(&second) {
+                    return self.bad();
+                }
+                0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00)
+            }
+            _ => first,
+        };
+        char::from_u32(code).ok_or(Bad::Syntax(self.at))
+    }
+
+    fn hex_escape(&mut self) -> Result<u32, Bad> {
+        let Some([b'\\', b'u', digits @ ..]) = self.message.get(self.at..self.at + 6) else {
+            return self.bad();
+        };
+        let value = digits.iter().try_fold(0, |value, c| {
+            Some(value * 16 + char::from(*c).to_digit(16)?)
+        });
+        let value = value.ok_or(Bad::Syntax(self.at))?;
+        self.at += 6;
+        Ok(value)
+    }
+
+    /// The number at a digit or minus.
+    #[inline(always)]
+    pub(super) fn number(&mut self) -> Result<Number, Bad> {
+        let start = self.at;
+        let negative = self.peek() == b'-';
+        let first = start + usize::from(negative);
+        let mut at = first;
+        let mut value = 0;
+        if let Some(eight) = eight_digits(self.message, at) {
+            value = eight;
+            at += 8;
+            if let Some(eight) = eight_digits(self.message, at) {
+                value = value * 100_000_000 + eight;
+                at += 8;
+            }
+        }
+        while let Some(digit) = digit(self.message, at) {
+            if at - first >= 18 {
+                return self.long_number();
+            }
+            value = value * 10 + digit;
+            at += 1;
+        }
+        let digits = at - first;
+        if digits == 0 || (digits > 1 && self.message[first] == b'0') {
+            return self.bad();
+        }
+        match self.message.get(at) {
+            Some(b'.') => self.fraction(negative, value, first, at + 1),
+            Some(b'e' | b'E') => self.long_number(),
+            _ => {
+                self.at = at;
+                let value = value.cast_signed();
+                Ok(Number::Int(if negative { -value } else { value }))
+            }
+        }
+    }
+
+    /// Digits behind the point, while digits and power of ten are both exact as doubles: then their quotient is the nearest double.
+    #[inline(always)]
+    fn fraction(
+        &mut self,
+        negative: bool,
+        mut value: u64,
+        first: usize,
+        point: usize,
+    ) -> Result<Number, Bad> {
+        const POWERS: [f64; 19] = [
+            1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+            1e16, 1e17, 1e18,
+        ];
+        let mut at = point;
+        while let Some(digit) = digit(self.message, at)
+            && at - first < 19
+        {
+            value = value * 10 + digit;
+            at += 1;
+        }
+        let more = matches!(self.message.get(at), Some(b'e' | b'E' | b'0'..=b'9'));
+        if at == point || more || value > 1 << 53 {
+            return self.long_number();
+        }
+        self.at = at;
+        #[expect(clippy::cast_precision_loss, reason = "at most 2^53")]
+        let value = value as f64 / POWERS[at - point];
+        Ok(Number::Float(if negative { -value } else { value }))
+    }
+
+    /// Any number. One that is whole but does not fit 64 bits is a float, as is one with an exponent.
+    #[cold]
+    fn long_number(&mut self) -> Result<Number, Bad> {
+        let rest = &self.message[self.at..];
+        let length = rest
+            .iter()
+            .take_while(|c| matches!(c, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E'))
+            .count();
+        let written = std::str::from_utf8(&rest[..length])
+            .ok()
+            .filter(|_| is_number(&rest[..length]));
+        let Some(written) = written else {
+            return self.bad();
+        };
+        let number = match (written.parse(), written.parse::<f64>()) {
+            (Ok(int), _) => Number::Int(int),
+            (_, Ok(float)) if float.is_finite() => Number::Float(float),
+            _ => return self.bad(),
+        };
+        self.at += length;
+        Ok(number)
+    }
+
+    /// Passes over any value.
+    #[inline]
+    pub(super) fn skip(&mut self) -> Result<(), Bad> {
+        self.skip_at(0)
+    }
+
+    #[inline]
+    fn skip_at(&mut self, depth: u32) -> Result<(), Bad> {
+        match self.token() {
+            b'"' => self.skip_text(),
+            b'n' => self.word(b"null"),
+            b't' => self.word(b"true"),
+            b'f' => self.word(b"false"),
+            b'-' | b'0'..=b'9' => self.number().map(drop),
+            b'{' | b'[' => self.skip_nested(depth),
+            _ => self.bad(),
+        }
+    }
+
+    fn skip_nested(&mut self, depth: u32) -> Result<(), Bad> {
+        if depth > MAX_DEPTH {
+            return Err(Bad::Depth(self.at));
+        }
+        let object = self.peek() == b'{';
+        let close = if object { b'}' } else { b']' };
+        self.at += 1;
+        if self.token() == close {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            if object {
+                if self.token() != b'"' {
+                    return self.bad();
+                }
+                self.skip_text()?;
+                self.expect(b':')?;
+            }
+            self.skip_at(depth + 1)?;
+            match self.token() {
+                b',' => self.at += 1,
+                c if c == close => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.bad(),
+            }
+        }
+    }
+
+    /// Passes over any value and says where it stands.
+    #[inline]
+    pub(super) fn span(&mut self) -> Result<(usize, usize), Bad> {
+        self.token();
+        let from = self.at;
+        self.skip()?;
+        Ok((from, self.at))
+    }
+
+    /// A whole number; any other value is passed over.
+    #[inline(always)]
+    pub(super) fn int(&mut self) -> Result<Option<i64>, Bad> {
+        if matches!(self.token(), b'-' | b'0'..=b'9') {
+            return Ok(match self.number()? {
+                Number::Int(value) => Some(value),
+                Number::Float(_) => None,
+            });
+        }
+        self.skip().map(|()| None)
+    }
+
+    /// Where a string without escapes stands; any other value is passed over.
+    #[inline(always)]
+    pub(super) fn plain_text(&mut self) -> Result<Option<(usize, usize)>, Bad> {
+        if self.token() != b'"' {
+            return self.skip().map(|()| None);
+        }
+        Ok(match self.text()? {
+            Text::Plain(from, to) => Some((from, to)),
+            Text::Unescaped => None,
+        })
+    }
+
+    /// Whether the value is an object; anything but an object or null is refused.
+    #[inline(always)]
+    pub(super) fn object_or_null(&mut self, member: &'static str) -> Result<bool, Bad> {
+        match self.token() {
+            b'{' => Ok(true),
+            b'n' => self.word(b"null").map(|()| false),
+            _ => Err(Bad::Member(member)),
+        }
+    }
+
+    /// The object here: `member` is called at each value and must move past it.
+    #[inline]
+    pub(super) fn object<S: Copy>(
+        &mut self,
+        keys: &mut Keys<S>,
+        mut member: impl FnMut(&mut Self, S) -> Result<(), Bad>,
+    ) -> Result<(), Bad> {
+        self.expect(b'{')?;
+        if self.token() == b'}' {
+            self.at += 1;
+            return Ok(());
+        }
+        let mut expected = 0;
+        loop {
+            let slot = self.key(keys, &mut expected)?;
+            member(self, slot)?;
+            match self.token() {
+                b',' => self.at += 1,
+                b'}' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return self.bad(),
+            }
+        }
+    }
+
+    /// What the key here stands for; moves past its colon.
+    #[inline(always)]
+    fn key<S: Copy>(&mut self, keys: &mut Keys<S>, expected: &mut usize) -> Result<S, Bad> {
+        if let Some(key) = keys.learned.get(*expected)
+            && key.is_at(self.message, self.at)
+        {
+            self.at += key.written.len();
+            *expected += 1;
+            return Ok(key.slot);
+        }
+        self.other_key(keys, expected)
+    }
+
+    #[inline(never)]
+    fn other_key<S: Copy>(&mut self, keys: &mut Keys<S>, expected: &mut usize) -> Result<S, Bad> {
+        if self.token() != b'"' {
+            return self.bad();
+        }
+        let text = self.text()?;
+        let name = std::str::from_utf8(self.bytes(text)).map_err(|_| Bad::Utf8(self.at))?;
+        let slot = keys.find(name, matches!(text, Text::Plain(..)), expected);
+        self.expect(b':')?;
+        Ok(slot)
+    }
+}
+
+/// The keys of one kind of object: what each stands for, and the order in which they came last.
+pub(super) struct Keys<S> {
+    known: HashMap<String, S>,
+    unknown: S,
+    learned: Vec<Key<S>>,
+    reported: HashSet<String>,
+    unreported: Vec<String>,
+}
+
+/// A key as it is written, `"name":`, with its first 16 bytes ready for one comparison.
+struct Key<S> {
+    written: Vec<u8>,
+    head: u128,
+    mask: u128,
+    slot: S,
+}
+
+impl<S: Copy> Keys<S> {
+    /// Keys and what they stand for; all others stand for `unknown`.
+    pub(super) fn new(known: impl IntoIterator<Item = (String, S)>, unknown: S) -> Keys<S> {
+        Keys {
+            known: known.into_iter().collect(),
+            unknown,
+            learned: Vec::new(),
+            reported: HashSet::new(),
+            unreported: Vec::new(),
+        }
+    }
+
+    /// What `name` stands for. It is learned at the place where it was not expected.
+    fn find(&mut self, name: &str, plain: bool, expected: &mut usize) -> S {
+        let known = self.known.get(name).copied();
+        if known.is_none() && self.reported.len() < MAX_UNKNOWN && !self.reported.contains(name) {
+            self.reported.insert(name.to_owned());
+            self.unreported.push(name.to_owned());
+        }
+        let slot = known.unwrap_or(self.unknown);
+        if !plain {
+            return slot;
+        }
+        if let Some(place) = self
+            .learned
+            .iter()
+            .position(|key| key.name() == name.as_bytes())
+        {
+            *expected = place + 1;
+        } else if self.learned.len() < self.known.len() + MAX_UNKNOWN {
+            let place = (*expected).min(self.learned.len());
+            self.learned.insert(place, Key::new(name, slot));
+            *expected = place + 1;
+        }
+        slot
+    }
+
+    /// Moves the names of unknown keys that have not been reported.
+    pub(super) fn report(&mut self, fields: &mut UnknownFields) {
+        fields.new_names.append(&mut self.unreported);
+    }
+}
+
+impl<S> Key<S> {
+    fn new(name: &str, slot: S) -> Key<S> {
+        let written = format!("\"{name}\":").into_bytes();
+        let mut head = [0; 16];
+        let length = written.len().min(16);
+        head[..length].copy_from_slice(&written[..length]);
+        let mask = if length == 16 {
+            u128::MAX
+        } else {
+            (1 << (8 * length)) - 1
+        };
+        Key {
+            written,
+            head: u128::from_le_bytes(head),
+            mask,
+            slot,
+        }
+    }
+
+    fn name(&self) -> &[u8] {
+        &self.written[1..self.written.len() - 2]
+    }
+
+    #[inline(always)]
+    fn is_at(&self, message: &[u8], at: usize) -> bool {
+        match message.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
+            Some(block) => {
+                u128::from_le_bytes(*block) & self.mask == self.head
+                    && (self.written.len() <= 16 || message[at..].starts_with(&self.written))
+            }
+            None => message[at..].starts_with(&self.written),
+        }
+    }
+}
+
+/// The first quote, backslash or control character at or behind `at`, and whether all before it is ASCII.
+///
+/// Eight bytes a step: the classic search for a zero byte, on the bytes xor the one sought.
+#[inline(always)]
+fn text_end(message: &[u8], mut at: usize) -> (usize, bool) {
+    let mut seen = 0;
+    while let Some(block) = message.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
+        let block = u64::from_le_bytes(*block);
+        let quote = block ^ (LOW_BITS * u64::from(b'"'));
+        let backslash = block ^ (LOW_BITS * u64::from(b'\\'));
+        let quotes = quote.wrapping_sub(LOW_BITS) & !quote;
+        let backslashes = backslash.wrapping_sub(LOW_BITS) & !backslash;
+        let controls = block.wrapping_sub(LOW_BITS * 0x20) & !block;
+        let found = (quotes | backslashes | controls) & HIGH_BITS;
+        if found != 0 {
+            let before = found.trailing_zeros() / 8;
+            seen |= block & ((1 << (8 * before)) - 1);
+            return (at + before as usize, seen & HIGH_BITS == 0);
+        }
+        seen |= block;
+        at += 8;
+    }
+    while let Some(c) = message.get(at) {
+        if matches!(c, b'"' | b'\\' | 0..0x20) {
+            break;
+        }
+        seen |= u64::from(*c);
+        at += 1;
+    }
+    (at, seen & HIGH_BITS == 0)
+}
+
+#[inline(always)]
+fn digit(message: &[u8], at: usize) -> Option<u64> {
+    let digit = message.get(at)?.wrapping_sub(b'0');
+    (digit < 10).then_some(u64::from(digit))
+}
+
+/// The value of eight digits at once, if there are eight (the test and the three multiplications are simdjson's).
+#[inline(always)]
+fn eight_digits(message: &[u8], at: usize) -> Option<u64> {
+    const HIGH_NIBBLES: u64 = 0xF0F0_F0F0_F0F0_F0F0;
+    const PAIRS: u64 = 0x0000_00FF_0000_00FF;
+    let block = u64::from_le_bytes(*message.get(at..)?.first_chunk::<8>()?);
+    let carried = block.wrapping_add(0x0606_0606_0606_0606) & HIGH_NIBBLES;
+    if (block & HIGH_NIBBLES) | (carried >> 4) != 0x3333_3333_3333_3333 {
+        return None;
+    }
+    let digits = block.wrapping_sub(0x3030_3030_3030_3030);
+    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
+    let high = (pairs & PAIRS).wrapping_mul(0x000F_4240_0000_0064);
+    let low = ((pairs >> 16) & PAIRS).wrapping_mul(0x0000_2710_0000_0001);
+    Some(high.wrapping_add(low) >> 32)
+}
+
+/// JSON's grammar of numbers.
+fn is_number(written: &[u8]) -> bool {
+    let digits = |text: &[u8]| text.iter().take_while(|c| c.is_ascii_digit()).count();
+    let unsigned = written.strip_prefix(b"-").unwrap_or(written);
+    let whole = digits(unsigned);
+    if whole == 0 || (whole > 1 && unsigned[0] == b'0') {
+        return false;
+    }
+    let mut rest = &unsigned[whole..];
+    if let Some(fraction) = rest.strip_prefix(b".") {
+        let length = digits(fraction);
+        if length == 0 {
+            return false;
+        }
+        rest = &fraction[length..];
+    }
+    if let [b'e' | b'E', exponent @ ..] = rest {
+        let exponent = exponent
+            .strip_prefix(b"+")
+            .or_else(|| exponent.strip_prefix(b"-"))
+            .unwrap_or(exponent);
+        let length = digits(exponent);
+        return length > 0 && length == exponent.len();
+    }
+    rest.is_empty()
+}
