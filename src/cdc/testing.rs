@@ -104,7 +104,7 @@ struct Pairs<'a>(&'a [(&'a str, &'a [u8])]);
 
 impl super::Headers for Pairs<'_> {
     fn last(&self, name: &str) -> Option<&[u8]> {
-        self.0.last(name)
+        super::Headers::last(self.0, name)
     }
 }
 
