@@ -12,8 +12,8 @@ use std::time::Duration;
 use rdkafka::TopicPartitionList;
 use rdkafka::consumer::Consumer as _;
 
-use super::sys::{self, Code, Headers, Notice, RawMessage};
-use super::{Error, Position, Settings, TopicPartition};
+use super::sys::{self, Headers, Notice, RawMessage};
+use super::{Code, Error, Position, Settings, TopicPartition};
 
 /// A seek is acknowledged by librdkafka's own thread, no broker is asked: longer means that it is overloaded.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -153,7 +153,10 @@ impl Source {
     /// # Errors
     /// The first partition that is not assigned; then none is moved.
     pub fn seek(&mut self, positions: &[(TopicPartition, Position)]) -> Result<(), Error> {
-        self.desk.relocate(positions)?;
+        let stopped = self.desk.relocate(positions)?;
+        if !stopped.is_empty() {
+            self.restart(&stopped)?;
+        }
         self.settle();
         Ok(())
     }
@@ -217,6 +220,18 @@ impl Source {
     #[must_use]
     pub fn discarded(&self) -> u64 {
         self.desk.discarded
+    }
+
+    /// After a lost position librdkafka has stopped the partition for good and refuses to move it: it begins anew.
+    fn restart(&mut self, starts: &[(TopicPartition, Position)]) -> Result<(), Error> {
+        let restarted = sys::starts(starts).and_then(|list| {
+            self.native.incremental_unassign(&list)?;
+            self.native.incremental_assign(&list)
+        });
+        restarted.map_err(|code| Error::Question {
+            question: "restarting partitions",
+            code,
+        })
     }
 
     /// Carries out moves that are due. librdkafka refuses a seek while a partition is being stopped or started; then the
@@ -370,6 +385,8 @@ struct Slot {
     assigned: bool,
     /// A move is due or being acknowledged: nothing that arrives belongs to the new position yet.
     moving: bool,
+    /// librdkafka has given up on it because its position was lost.
+    stopped: bool,
     position: Position,
     generation: u32,
 }
@@ -403,6 +420,7 @@ impl Desk {
                 at: slot.at.clone(),
                 assigned: true,
                 moving,
+                stopped: false,
                 position: *position,
                 generation,
             };
@@ -426,7 +444,11 @@ impl Desk {
         }
     }
 
-    fn relocate(&mut self, positions: &[(TopicPartition, Position)]) -> Result<(), Error> {
+    /// Gives back those that must be restarted for it.
+    fn relocate(
+        &mut self,
+        positions: &[(TopicPartition, Position)],
+    ) -> Result<Vec<(TopicPartition, Position)>, Error> {
         for (at, _) in positions {
             let slot = self
                 .numbers
@@ -442,9 +464,13 @@ impl Desk {
             }
         }
         self.turn();
+        let mut stopped = Vec::new();
         for (at, position) in positions {
             let number = self.number(at);
             let slot = &mut self.slots[index(number)];
+            if std::mem::take(&mut slot.stopped) {
+                stopped.push((at.clone(), *position));
+            }
             slot.position = *position;
             slot.moving = true;
             slot.generation = self.generation;
@@ -452,7 +478,7 @@ impl Desk {
                 self.moving.push(number);
             }
         }
-        Ok(())
+        Ok(stopped)
     }
 
     fn settled(&mut self, number: u32) {
@@ -480,6 +506,7 @@ impl Desk {
             at,
             assigned: false,
             moving: false,
+            stopped: false,
             position,
             generation: 0,
         });
@@ -585,6 +612,7 @@ impl Desk {
         let (_, slot) = self.wanted(at)?;
         let (topic, partition) = (at.topic.clone(), at.partition);
         let waiting_for = slot.position.next_offset;
+        slot.stopped |= code == Code::AUTO_OFFSET_RESET;
         Some(Event::Failed(if code == Code::AUTO_OFFSET_RESET {
             Error::PositionLost {
                 topic,
@@ -602,5 +630,275 @@ impl Desk {
                 detail,
             }
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::ClientConfig;
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer as _};
+
+    use super::*;
+    use crate::kafka::{Inquirer, Topics};
+
+    const TICK: Duration = Duration::from_millis(100);
+    /// Looks until something must have come: 60 s.
+    const LOOKS: usize = 600;
+
+    struct Fixture {
+        cluster: MockCluster<'static, DefaultProducerContext>,
+    }
+
+    impl Fixture {
+        fn with_topics(topics: &[(&str, i32)]) -> Self {
+            let cluster = MockCluster::new(1).unwrap();
+            for (topic, partitions) in topics {
+                cluster.create_topic(topic, *partitions, 1).unwrap();
+            }
+            Self { cluster }
+        }
+
+        fn settings(&self) -> Settings {
+            Settings {
+                bootstrap_servers: self.cluster.bootstrap_servers(),
+                group_id: "group".to_owned(),
+                member: "member".to_owned(),
+                // A fetch that waits at the end of the log holds the next one up, half a second a seek; the mock cluster
+                // waits a whole session for the members that are there.
+                properties: [
+                    ("fetch.wait.max.ms", "20"),
+                    ("session.timeout.ms", "3000"),
+                    ("heartbeat.interval.ms", "200"),
+                ]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+                memory_budget_bytes: 64 << 20,
+            }
+        }
+
+        fn source(&self, mode: Mode) -> Source {
+            Source::create(&self.settings(), mode, 1).unwrap()
+        }
+
+        /// Record n has the value n.
+        fn produce(&self, at: &TopicPartition, count: usize) {
+            let mut config = ClientConfig::new();
+            config
+                .set("bootstrap.servers", self.cluster.bootstrap_servers())
+                .set("linger.ms", "1");
+            let producer: BaseProducer = config.create().unwrap();
+            for number in 0..count {
+                let value = number.to_string();
+                let record = BaseRecord::<str, str>::to(&at.topic)
+                    .partition(at.partition)
+                    .payload(&value);
+                producer.send(record).map_err(|(error, _)| error).unwrap();
+            }
+            producer.flush(Duration::from_secs(30)).unwrap();
+        }
+    }
+
+    fn at(topic: &str, partition: i32) -> TopicPartition {
+        TopicPartition::new(topic, partition)
+    }
+
+    type Places = Vec<(TopicPartition, i64)>;
+
+    /// Offsets delivered and ends reached, until `done` says so.
+    fn read(
+        source: &mut Source,
+        most: usize,
+        done: impl Fn(&Places, &Places) -> bool,
+    ) -> (Places, Places) {
+        let (mut rows, mut ends) = (Vec::new(), Vec::new());
+        for _ in 0..LOOKS {
+            let chunk = source.poll_chunk(most, TICK);
+            for message in chunk.messages() {
+                assert_eq!(
+                    message.value(),
+                    Some(message.offset().to_string().as_bytes())
+                );
+                rows.push((message.at().clone(), message.offset()));
+            }
+            for event in chunk.into_events() {
+                match event {
+                    Event::EndOfPartition { slot, offset, .. } => {
+                        ends.push((source.partition(slot).unwrap().clone(), offset));
+                    }
+                    Event::Failed(Error::Client { .. }) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            if done(&rows, &ends) {
+                return (rows, ends);
+            }
+        }
+        panic!("not delivered: {rows:?} {ends:?}");
+    }
+
+    /// rdkafka's own poll would say "partition 1", of which topic and at what offset nobody knows.
+    #[test]
+    fn end_of_partition_tells_topic_and_offset() {
+        let fixture = Fixture::with_topics(&[("a", 2), ("b", 2)]);
+        fixture.produce(&at("a", 1), 5);
+        fixture.produce(&at("b", 1), 3);
+        let mut source = fixture.source(Mode::Assign);
+        let starts = [
+            (at("a", 1), Position::at(0)),
+            (at("b", 1), Position::at(1)),
+            (at("b", 0), Position::at(0)),
+        ];
+        source.assign(&starts).unwrap();
+        let (rows, mut ends) = read(&mut source, 100, |_, ends| ends.len() == 3);
+        ends.sort();
+        assert_eq!(ends, [(at("a", 1), 5), (at("b", 0), 0), (at("b", 1), 3)]);
+        assert_eq!(rows.len(), 7);
+        assert_eq!(source.slot(&at("b", 1)), Some(1));
+        assert_eq!(source.discarded(), 0);
+    }
+
+    /// The queue is full of what was fetched before the seek: one such record in the new batch would be a doubled row.
+    #[test]
+    fn what_was_queued_before_a_seek_is_never_delivered() {
+        let fixture = Fixture::with_topics(&[("t", 1)]);
+        let t = at("t", 0);
+        fixture.produce(&t, 3_000);
+        let mut source = fixture.source(Mode::Assign);
+        source.assign(&[(t.clone(), Position::at(0))]).unwrap();
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut target = 0;
+        let mut generation = 0;
+        for _ in 0..100 {
+            let most = random.usize(1..400);
+            let (rows, _) = read(&mut source, most, |rows, _| !rows.is_empty());
+            let expected: Vec<_> = (target..)
+                .take(rows.len())
+                .map(|offset| (t.clone(), offset))
+                .collect();
+            assert_eq!(rows, expected);
+            target = random.i64(0..2_900);
+            source.seek(&[(t.clone(), Position::at(target))]).unwrap();
+            assert!(source.desk.slots[0].generation > generation);
+            generation = source.desk.slots[0].generation;
+        }
+    }
+
+    #[test]
+    fn a_released_partition_delivers_nothing_more_and_may_come_back() {
+        let fixture = Fixture::with_topics(&[("t", 2)]);
+        let (t0, t1) = (at("t", 0), at("t", 1));
+        fixture.produce(&t0, 2_000);
+        fixture.produce(&t1, 2_000);
+        let mut source = fixture.source(Mode::Assign);
+        source
+            .assign(&[(t0.clone(), Position::at(0)), (t1.clone(), Position::at(0))])
+            .unwrap();
+        let _ = read(&mut source, 10, |rows, _| rows.len() >= 10);
+        for round in 1..10 {
+            source.release(std::slice::from_ref(&t0)).unwrap();
+            let (rows, _) = read(&mut source, 20, |rows, _| !rows.is_empty());
+            assert!(
+                rows.iter().all(|(at, _)| *at == t1),
+                "round {round}: {rows:?}"
+            );
+            source
+                .assign(&[(t0.clone(), Position::at(round * 100))])
+                .unwrap();
+            let (rows, _) = read(&mut source, 50, |rows, _| {
+                rows.iter().any(|(at, _)| *at == t0)
+            });
+            let first = rows.iter().find(|(at, _)| *at == t0).unwrap();
+            assert_eq!(first.1, round * 100);
+            source.seek(&[(t1.clone(), Position::at(0))]).unwrap();
+        }
+    }
+
+    /// A pause drops what is queued; what was delivered before must not come again after it.
+    #[test]
+    fn a_pause_loses_and_doubles_nothing() {
+        let fixture = Fixture::with_topics(&[("t", 1)]);
+        let t = at("t", 0);
+        fixture.produce(&t, 2_000);
+        let mut source = fixture.source(Mode::Assign);
+        source.assign(&[(t.clone(), Position::at(0))]).unwrap();
+        let mut all = Vec::new();
+        while all.len() < 2_000 {
+            let (rows, _) = read(&mut source, 170, |rows, _| !rows.is_empty());
+            all.extend(rows);
+            source.pause(std::slice::from_ref(&t)).unwrap();
+            let chunk = source.poll_chunk(10, Duration::ZERO);
+            assert_eq!(chunk.messages().len(), 0);
+            source.resume(std::slice::from_ref(&t)).unwrap();
+        }
+        let offsets: Vec<_> = all.iter().map(|(_, offset)| *offset).collect();
+        assert_eq!(offsets, (0..2_000).collect::<Vec<_>>());
+    }
+
+    /// The caller answers when it is ready; nothing is fetched before, and dropping a source with an answer due does not hang.
+    #[test]
+    fn rebalances_wait_for_the_answer() {
+        let fixture = Fixture::with_topics(&[("t", 2)]);
+        fixture.produce(&at("t", 0), 10);
+        let mut first = fixture.source(Mode::Group);
+        first.subscribe(&["t".to_owned()]).unwrap();
+        let mut given = assigned(&mut first);
+        given.sort();
+        assert_eq!(given, [at("t", 0), at("t", 1)]);
+        assert_eq!(first.poll_chunk(10, TICK).messages().len(), 0);
+        let starts: Vec<_> = given
+            .iter()
+            .map(|at| (at.clone(), Position::at(4)))
+            .collect();
+        first.assign(&starts).unwrap();
+        let (rows, _) = read(&mut first, 10, |rows, _| rows.len() == 6);
+        assert_eq!(rows[0].1, 4);
+
+        let mut second = fixture.source(Mode::Group);
+        second.subscribe(&["t".to_owned()]).unwrap();
+        let revoked = (0..LOOKS).find_map(|_| {
+            drop(second.poll_chunk(10, Duration::ZERO));
+            let events = first.poll_chunk(10, TICK).into_events();
+            events.into_iter().find_map(|event| match event {
+                Event::Revoked { partitions, lost } => Some((partitions, lost)),
+                _ => None,
+            })
+        });
+        let (revoked, lost) = revoked.unwrap();
+        assert_eq!((revoked.len(), lost), (1, false));
+        drop(first);
+        drop(second);
+    }
+
+    fn assigned(source: &mut Source) -> Vec<TopicPartition> {
+        let given = (0..LOOKS).find_map(|_| {
+            let events = source.poll_chunk(10, TICK).into_events();
+            events.into_iter().find_map(|event| match event {
+                Event::Assigned(partitions) => Some(partitions),
+                _ => None,
+            })
+        });
+        given.unwrap()
+    }
+
+    #[test]
+    fn a_mock_cluster_answers_what_the_demo_asks() {
+        let fixture = Fixture::with_topics(&[("orders", 3), ("orders.v2", 1)]);
+        fixture.produce(&at("orders", 2), 7);
+        let inquirer = Inquirer::create(&fixture.settings()).unwrap();
+        let wait = Duration::from_secs(30);
+        let topics = inquirer
+            .topics(&Topics::List(vec!["orders".to_owned()]), wait)
+            .unwrap();
+        assert_eq!(topics[0].partitions, [0, 1, 2]);
+        let matched = inquirer
+            .topics(&Topics::Pattern("orders".to_owned()), wait)
+            .unwrap();
+        assert_eq!(matched, topics);
+        let asked = [at("orders", 0), at("orders", 2)];
+        let answers = inquirer.high_watermarks(&asked, wait).unwrap();
+        let offsets: Vec<_> = answers.into_values().map(Result::unwrap).collect();
+        assert_eq!(offsets, [0, 7]);
+        assert!(!inquirer.cluster_id(wait).unwrap().is_empty());
     }
 }

@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::metadata::{Metadata, MetadataBroker, MetadataTopic};
 use regex::Regex;
 use uuid::Uuid;
 
-use super::sys::{self, Code, Context};
-use super::{Error, MAX_PARTITIONS, Settings, StartFrom, TopicPartition, Topics};
+use super::sys::{self, Context};
+use super::{Code, Error, MAX_PARTITIONS, Settings, StartFrom, TopicPartition, Topics};
 
 /// `ListOffsets`: the high watermark.
 const LATEST: i64 = -1;
@@ -81,15 +82,15 @@ impl Inquirer {
     /// A listed topic does not exist, or any topic could not be described: then nothing is known of the others either.
     pub fn topics(&self, topics: &Topics, timeout: Duration) -> Result<Vec<TopicInfo>, Error> {
         self.serve();
-        let names = match topics {
-            Topics::List(names) => names.iter().cloned().collect::<BTreeSet<_>>(),
+        let (names, broker) = match topics {
+            Topics::List(names) => self.listed(names, timeout)?,
             Topics::Pattern(pattern) => self.matching(pattern, timeout)?,
         };
         if names.is_empty() {
             return Ok(Vec::new());
         }
         let names: Vec<String> = names.into_iter().collect();
-        let described = sys::describe_topics(&self.client, &names, timeout);
+        let described = sys::describe_topics(&self.client, &names, broker, timeout);
         let described =
             described.map_err(|code| self.failed("describing topics", code, timeout))?;
         let by_pattern = matches!(topics, Topics::Pattern(_));
@@ -260,7 +261,23 @@ impl Inquirer {
         Ok(answers)
     }
 
-    fn matching(&self, pattern: &str, timeout: Duration) -> Result<BTreeSet<String>, Error> {
+    fn listed(
+        &self,
+        names: &[String],
+        timeout: Duration,
+    ) -> Result<(BTreeSet<String>, i32), Error> {
+        let Some(first) = names.first() else {
+            return Ok((BTreeSet::new(), 0));
+        };
+        let metadata = self.client.fetch_metadata(Some(first), timeout);
+        let metadata = metadata.map_err(|_| self.unreachable("a broker that answers", timeout))?;
+        Ok((
+            names.iter().cloned().collect(),
+            self.answering(&metadata, timeout)?,
+        ))
+    }
+
+    fn matching(&self, pattern: &str, timeout: Duration) -> Result<(BTreeSet<String>, i32), Error> {
         let whole = Regex::new(&format!("^(?:{pattern})$"));
         let whole = whole.map_err(|source| Error::Pattern {
             pattern: pattern.to_owned(),
@@ -271,11 +288,21 @@ impl Inquirer {
         let names = all
             .topics()
             .iter()
-            .map(rdkafka::metadata::MetadataTopic::name);
-        Ok(names
-            .filter(|name| whole.is_match(name))
-            .map(str::to_owned)
-            .collect())
+            .map(MetadataTopic::name)
+            .filter(|name| whole.is_match(name));
+        Ok((
+            names.map(str::to_owned).collect(),
+            self.answering(&all, timeout)?,
+        ))
+    }
+
+    /// A broker that has just answered; at the first contact its number is not known yet, then any that it named.
+    fn answering(&self, metadata: &Metadata, timeout: Duration) -> Result<i32, Error> {
+        let named = metadata.brokers().first().map(MetadataBroker::id);
+        let broker = Some(metadata.orig_broker_id())
+            .filter(|id| *id >= 0)
+            .or(named);
+        broker.ok_or_else(|| self.unreachable("a broker that answers", timeout))
     }
 
     /// Log lines and errors of this client wait in its queue; nobody else takes them.

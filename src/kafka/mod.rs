@@ -4,9 +4,14 @@
 //! partitions exist, how far they reach, which topic this is) with a client of its own, from any thread; [`DeadLetters`]
 //! takes what could not be decoded. Nothing here knows a table, and nothing here decides what a position means.
 //!
+//! **A topic that was deleted and made anew is not noticed by the consumer** when it reaches beyond the position: librdkafka
+//! 2.12.1 reads on in it (`rdkafka_topic.c`, "FIXME: an offset reset must be triggered"), and both logs begin with leader
+//! epoch 0. Whoever commits a batch asks [`Inquirer::topics`] after its last record and before the commit, and compares ids.
+//!
 //! No record is ever skipped silently: a position that the log no longer has, a topic that is gone or an answer that did not
 //! come is an error with topic, partition and offset, and never a fresh start somewhere else.
 
+mod code;
 mod consumer;
 mod dead_letter;
 mod inquirer;
@@ -17,11 +22,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use code::Code;
 pub use consumer::{Chunk, Event, Message, Mode, Source};
 pub use dead_letter::{DeadLetters, Rejected};
 pub use inquirer::{Answers, Inquirer, TopicInfo};
 pub use settings::{Settings, Topics};
-pub use sys::{Code, Header, Headers};
+pub use sys::{Header, Headers};
 
 /// At most so many source partitions in one pipeline: their state must fit into the table's properties.
 pub const MAX_PARTITIONS: usize = 1_000;

@@ -302,3 +302,97 @@ impl FetchBytes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kafka::Next;
+
+    fn with(properties: &[(&str, &str)]) -> Settings {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        Settings {
+            bootstrap_servers: "localhost:9092".to_owned(),
+            group_id: "g".to_owned(),
+            member: "m".to_owned(),
+            properties: properties.iter().map(owned).collect(),
+            memory_budget_bytes: 256 << 20,
+        }
+    }
+
+    #[test]
+    fn every_fault_of_the_properties_comes_at_once() {
+        let faults = with(&[
+            ("enable.auto.commit", "true"),
+            ("fetch.wait.max.ms", "100"),
+            ("fetch.wait.max.ms.", "100"),
+            ("session.timeout.ms", "soon"),
+        ])
+        .faults();
+        let reasons: Vec<_> = faults.iter().map(Error::reason).collect();
+        assert_eq!(
+            reasons,
+            ["PropertyRefused", "PropertyUnknown", "PropertyInvalid"]
+        );
+        assert!(faults.iter().all(|fault| fault.next() == Next::AwaitChange));
+        assert!(
+            faults[0].to_string().contains("enable.auto.commit"),
+            "{}",
+            faults[0]
+        );
+        assert!(
+            faults[1].to_string().contains("fetch.wait.max.ms."),
+            "{}",
+            faults[1]
+        );
+        assert!(faults[2].to_string().contains("soon"), "{}", faults[2]);
+    }
+
+    /// A name that librdkafka does not know could never be set; it would stand in the list for nothing.
+    #[test]
+    fn every_refused_property_exists() {
+        for (name, _) in REFUSED {
+            let mut alone = ClientConfig::new();
+            alone.set(*name, "surely not a value of this");
+            let unknown = matches!(
+                alone.create_native_config(),
+                Err(KafkaError::ClientConfig(
+                    RDKafkaConfRes::RD_KAFKA_CONF_UNKNOWN,
+                    ..
+                ))
+            );
+            assert!(!unknown, "{name}");
+        }
+    }
+
+    /// What exactly-once rests on stays, whatever else a manifest sets; what it may set wins over the derived values.
+    #[test]
+    fn properties_go_over_the_derived_options() {
+        let config = with(&[("queued.min.messages", "5"), ("fetch.max.bytes", "2000000")])
+            .consumer(4)
+            .unwrap();
+        assert_eq!(config.get("queued.min.messages"), Some("5"));
+        assert_eq!(config.get("fetch.max.bytes"), Some("2000000"));
+        assert_eq!(config.get("isolation.level"), Some("read_committed"));
+        assert_eq!(config.get("auto.offset.reset"), Some("error"));
+        let producer = with(&[("queued.min.messages", "5"), ("socket.timeout.ms", "9000")])
+            .producer()
+            .unwrap();
+        assert_eq!(producer.get("queued.min.messages"), None);
+        assert_eq!(producer.get("socket.timeout.ms"), Some("9000"));
+    }
+
+    #[test]
+    fn fetch_buffers_follow_memory_and_partitions() {
+        const MIB: u64 = 1 << 20;
+        let measured = FetchBytes {
+            queued: 16 * MIB,
+            per_request: 16 * MIB,
+            per_partition: 256 << 10,
+        };
+        assert_eq!(FetchBytes::of(256 * MIB, 16), measured);
+        assert_eq!(FetchBytes::of(256 * MIB, 0).per_partition, 256 << 10);
+        assert_eq!(FetchBytes::of(256 * MIB, 1_000).per_partition, 32 << 10);
+        assert_eq!(FetchBytes::of(1, 1).queued, MIB);
+        assert_eq!(FetchBytes::of(u64::MAX, 1).queued, 64 * MIB);
+    }
+}

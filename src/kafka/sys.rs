@@ -14,7 +14,6 @@
 )]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -28,7 +27,7 @@ use rdkafka_sys as rd;
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
-use super::{Next, Position, TopicPartition};
+use super::{Code, Position, TopicPartition};
 
 /// The same C functions with error codes as plain integers. A broker may send a number that the bindings' enum does not
 /// list, and such a value of a Rust enum would be undefined behaviour.
@@ -47,98 +46,11 @@ mod plain {
     }
 }
 
-/// An error code of Kafka (positive) or of librdkafka (negative). Written by its name.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Code(i32);
-
-impl Code {
-    pub(super) const OK: Self = Self(0);
-    pub(super) const PARTITION_EOF: Self = Self(-191);
-    pub(super) const UNKNOWN_PARTITION: Self = Self(-190);
-    pub(super) const UNKNOWN_TOPIC: Self = Self(-188);
-    pub(super) const INVALID_ARG: Self = Self(-186);
-    pub(super) const TIMED_OUT: Self = Self(-185);
-    pub(super) const ASSIGN_PARTITIONS: Self = Self(-175);
-    pub(super) const NO_OFFSET: Self = Self(-168);
-    pub(super) const AUTO_OFFSET_RESET: Self = Self(-140);
-    const BAD_COMPRESSION: Self = Self(-198);
-    const BAD_MSG: Self = Self(-199);
-    pub(super) const OFFSET_OUT_OF_RANGE: Self = Self(1);
-    const CORRUPT_MESSAGE: Self = Self(2);
-    pub(super) const UNKNOWN_TOPIC_OR_PART: Self = Self(3);
-    const MSG_SIZE_TOO_LARGE: Self = Self(10);
-    const TOPIC_EXCEPTION: Self = Self(17);
-    const TOPIC_AUTHORIZATION_FAILED: Self = Self(29);
-    const GROUP_AUTHORIZATION_FAILED: Self = Self(30);
-    const CLUSTER_AUTHORIZATION_FAILED: Self = Self(31);
-    const SASL_AUTHENTICATION_FAILED: Self = Self(58);
-    const AUTHENTICATION: Self = Self(-169);
-    pub(super) const UNKNOWN_TOPIC_ID: Self = Self(100);
-
-    /// The number on the wire, or librdkafka's negative one.
-    #[must_use]
-    pub fn number(self) -> i32 {
-        self.0
-    }
-
-    /// Whether rights or credentials are missing, which no waiting heals.
-    #[must_use]
-    pub fn is_authorization(self) -> bool {
-        [
-            Self::TOPIC_AUTHORIZATION_FAILED,
-            Self::GROUP_AUTHORIZATION_FAILED,
-            Self::CLUSTER_AUTHORIZATION_FAILED,
-            Self::SASL_AUTHENTICATION_FAILED,
-            Self::AUTHENTICATION,
-        ]
-        .contains(&self)
-    }
-
-    /// Whether the topic or the partition is not there.
-    #[must_use]
-    pub fn is_unknown(self) -> bool {
-        [
-            Self::UNKNOWN_TOPIC_OR_PART,
-            Self::UNKNOWN_TOPIC_ID,
-            Self::UNKNOWN_TOPIC,
-            Self::UNKNOWN_PARTITION,
-            Self::TOPIC_EXCEPTION,
-        ]
-        .contains(&self)
-    }
-
-    /// Damaged records stay damaged and need a person. A topic that is not there may be a broker that has just started:
-    /// whether it is gone, the `Inquirer` can say.
-    pub(super) fn next_after_fetch(self) -> Next {
-        let damaged = [
-            Self::BAD_COMPRESSION,
-            Self::BAD_MSG,
-            Self::CORRUPT_MESSAGE,
-            Self::MSG_SIZE_TOO_LARGE,
-        ];
-        if damaged.contains(&self) || self == Self::OFFSET_OUT_OF_RANGE {
-            Next::Stop
-        } else if self.is_authorization() {
-            Next::AwaitChange
-        } else {
-            Next::Later
-        }
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: takes any number and returns a string that ends with NUL: a static one, or for unknown numbers one in a
-        // buffer of this thread, which is read before any other call.
-        let name = unsafe { CStr::from_ptr(plain::rd_kafka_err2name(self.0)) };
-        f.write_str(&name.to_string_lossy())
-    }
-}
-
-impl fmt::Debug for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}({})", self.0)
-    }
+/// The name of an error code, as librdkafka writes it.
+pub(super) fn name_of(code: Code) -> String {
+    // SAFETY: takes any number and returns a string that ends with NUL: a static one, or for unknown numbers one in a buffer of
+    // this thread, which is read before any other call.
+    unsafe { text(plain::rd_kafka_err2name(code.number())) }
 }
 
 /// The version of librdkafka in this binary.
@@ -184,7 +96,7 @@ pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
         }
         // librdkafka calls a refused connection an error and then heals it by itself.
         RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning => {
-            warn!(facility, message, "kafka client")
+            warn!(facility, message, "kafka client");
         }
         RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => info!(facility, message, "kafka client"),
         RDKafkaLogLevel::Debug => debug!(facility, message, "kafka client"),
@@ -234,7 +146,7 @@ impl Occurrence {
 
     fn code(&self) -> Code {
         // SAFETY: the event is alive; declared to return the plain integer.
-        Code(unsafe { plain::rd_kafka_event_error(self.0.as_ptr()) })
+        Code::of(unsafe { plain::rd_kafka_event_error(self.0.as_ptr()) })
     }
 
     fn detail(&self) -> String {
@@ -310,7 +222,7 @@ impl Element {
             Self {
                 at: TopicPartition::new(text(element.topic), element.partition),
                 offset: element.offset,
-                code: Code((&raw const element.err).cast::<i32>().read()),
+                code: Code::of((&raw const element.err).cast::<i32>().read()),
             }
         }
     }
@@ -389,7 +301,7 @@ unsafe fn outcome(error: *mut rd::rd_kafka_error_t) -> Result<(), Code> {
     }
     // SAFETY: not null, ours to destroy by the contract, and not used after.
     let code = unsafe {
-        let code = Code(plain::rd_kafka_error_code(error));
+        let code = Code::of(plain::rd_kafka_error_code(error));
         rd::rd_kafka_error_destroy(error);
         code
     };
@@ -703,7 +615,7 @@ impl Consumer {
     /// Sends group offsets off; the answer comes as a notice.
     pub(super) fn commit(&self, list: &List) -> Result<(), Code> {
         // SAFETY: client and list are alive; the list is copied.
-        let code = Code(unsafe { plain::rd_kafka_commit(self.native(), list.0.as_ptr(), 1) });
+        let code = Code::of(unsafe { plain::rd_kafka_commit(self.native(), list.0.as_ptr(), 1) });
         if code == Code::OK { Ok(()) } else { Err(code) }
     }
 }
@@ -744,6 +656,7 @@ impl Drop for Options {
 fn ask(
     client: &BaseConsumer<Context>,
     operation: rd::rd_kafka_admin_op_t,
+    broker: Option<i32>,
     timeout: Duration,
     send: impl FnOnce(
         *mut rd::rd_kafka_t,
@@ -765,6 +678,14 @@ fn ask(
             problem.as_mut_ptr(),
             problem.len(),
         );
+        if let Some(broker) = broker {
+            rd::rd_kafka_AdminOptions_set_broker(
+                options.0.as_ptr(),
+                broker,
+                problem.as_mut_ptr(),
+                problem.len(),
+            );
+        }
         let queue = NonNull::new(rd::rd_kafka_queue_new(native)).ok_or(Code::INVALID_ARG)?;
         (options, Queue(queue))
     };
@@ -778,10 +699,13 @@ fn ask(
     }
 }
 
-/// Describes topics by name, all in one request. Each has its own error.
+/// Describes topics by name, all in one request to this broker. Each has its own error.
+///
+/// Any broker knows; left to itself librdkafka 2.12.1 waits for the controller, which its mock cluster does not have.
 pub(super) fn describe_topics(
     client: &BaseConsumer<Context>,
     topics: &[String],
+    broker: i32,
     timeout: Duration,
 ) -> Result<Vec<Described>, Code> {
     let names: Result<Vec<CString>, _> = topics
@@ -790,17 +714,25 @@ pub(super) fn describe_topics(
         .collect();
     let names = names.map_err(|_| Code::INVALID_ARG)?;
     let operation = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS;
-    let answer = ask(client, operation, timeout, |native, options, queue| {
-        let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
-        // SAFETY: the names live during the call and are copied into the collection, which is destroyed once, after the call
-        // that copies it; options and queue are alive.
-        unsafe {
-            let collection =
-                rd::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len());
-            rd::rd_kafka_DescribeTopics(native, collection, options, queue);
-            rd::rd_kafka_TopicCollection_destroy(collection);
-        }
-    })?;
+    let answer = ask(
+        client,
+        operation,
+        Some(broker),
+        timeout,
+        |native, options, queue| {
+            let mut pointers: Vec<*const c_char> = names.iter().map(|name| name.as_ptr()).collect();
+            // SAFETY: the names live during the call and are copied into the collection, which is destroyed once, after the call
+            // that copies it; options and queue are alive.
+            unsafe {
+                let collection = rd::rd_kafka_TopicCollection_of_topic_names(
+                    pointers.as_mut_ptr(),
+                    pointers.len(),
+                );
+                rd::rd_kafka_DescribeTopics(native, collection, options, queue);
+                rd::rd_kafka_TopicCollection_destroy(collection);
+            }
+        },
+    )?;
     // SAFETY: the answer is alive to the end of the function; null if it is no DescribeTopics result, else an array of
     // `count` descriptions that live as long as it.
     unsafe {
@@ -836,7 +768,7 @@ unsafe fn described(description: *const rd::rd_kafka_TopicDescription_t) -> Desc
         let code = if error.is_null() {
             Code::OK
         } else {
-            Code(plain::rd_kafka_error_code(error))
+            Code::of(plain::rd_kafka_error_code(error))
         };
         let mut count = 0;
         let array = rd::rd_kafka_TopicDescription_partitions(description, &raw mut count);
@@ -880,11 +812,17 @@ pub(super) fn list_offsets(
     timeout: Duration,
 ) -> Result<Vec<Element>, Code> {
     let operation = rd::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_LISTOFFSETS;
-    let answer = ask(client, operation, timeout, |native, options, queue| {
-        // SAFETY: client, list, options and queue are alive; the list is copied. `read_uncommitted` is the isolation level of
-        // options that set none.
-        unsafe { rd::rd_kafka_ListOffsets(native, list.0.as_ptr(), options, queue) }
-    })?;
+    let answer = ask(
+        client,
+        operation,
+        None,
+        timeout,
+        |native, options, queue| {
+            // SAFETY: client, list, options and queue are alive; the list is copied. `read_uncommitted` is the isolation level of
+            // options that set none.
+            unsafe { rd::rd_kafka_ListOffsets(native, list.0.as_ptr(), options, queue) }
+        },
+    )?;
     // SAFETY: the answer is alive to the end of the function; null if it is no ListOffsets result, else an array of `count`
     // infos that live as long as it, each with an element of its own.
     unsafe {
