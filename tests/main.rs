@@ -4,4 +4,5 @@
     reason = "the exemption for tests in clippy.toml does not reach the plain functions that they share"
 )]
 
+mod source;
 mod support;
