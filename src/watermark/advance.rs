@@ -8,6 +8,8 @@
 //!
 //! Decided here, where the rules leave it open:
 //! - Two workers with one revision and different settings: the second counts as the older one.
+//! - A topic that the table does not know counts as created since while the pipeline's list or pattern is the table's;
+//!   after a change of it the topic may be older, and is refused.
 //! - A partition created later that does not begin at offset 0 has lost rows before it was first read; they cannot lie below
 //!   what was claimed then, so its gap begins at the claim.
 //! - A log cut back voids what was known of the partition, as a new incarnation does; a log start that passed the reader
@@ -21,7 +23,7 @@ use super::cells::{CellCounts, LateCells};
 use super::claim::{Claim, Hold};
 use super::digest::Sketch;
 use super::event_time::{Excluded, ceil_second, floor_second};
-use super::frontier::{NewestChange, OpenGap, PartitionState, PartitionStats, Policy, TermValue};
+use super::frontier::{NewestChange, OpenGap, PartitionState, PartitionStats, Policy, TermValue, View};
 use super::source_position::SourcePositions;
 use super::state::{AskedPartitions, PartitionRecord, Record, State};
 
@@ -112,7 +114,10 @@ pub struct Contribution {
     pub worker: String,
     /// The worker's clock at this attempt.
     pub now_us: i64,
-    /// Start offsets of partitions that the table does not know.
+    /// Which topics the worker reads, as its owner wrote it: a list or a pattern.
+    pub subscription: String,
+    /// Start offsets of partitions that the table does not know: in the first commit of all there are, later of those that
+    /// were created since.
     pub anchors: Vec<Anchor>,
     /// Partitions that go on somewhere else.
     pub jumps: Vec<Jump>,
@@ -200,6 +205,20 @@ pub enum Misfit {
         /// The id at the broker.
         broker: Uuid,
     },
+    /// A topic that may be older than the claim would join a table that is claimed without it.
+    #[error("topic \"{topic}\" was added to what the pipeline reads; its rows may be older than the table's claim")]
+    Joins {
+        /// The topic.
+        topic: String,
+    },
+    /// A recreated topic begins anew in all its partitions at once.
+    #[error("topic \"{topic}\" was recreated: partition {partition} must begin anew in the same commit")]
+    Recreated {
+        /// The topic.
+        topic: String,
+        /// A partition that is left out.
+        partition: i32,
+    },
     /// More partitions than one state can hold.
     #[error(
         "the state of {partitions} partitions needs {bytes} bytes, {limit} fit; split the topics over several pipelines"
@@ -233,13 +252,10 @@ pub enum EmptyCommit {
 /// # Panics
 /// If the claim would fall within an epoch.
 pub fn advance(base: &State, policy: &Policy, news: &Contribution) -> Result<Advanced, Misfit> {
-    let current = is_current(base, policy);
-    let record = derive_record(base, policy, news)?;
-    let mut state = base.clone();
-    state.apply(&record, None);
+    let (mut state, record) = apply(base, policy, news)?;
+    // Before publishing: the claim is derived from what the table will hold.
     state.fit()?;
-    let rule_kept = !base.is_new() && base.policy.complete_from == state.policy.complete_from;
-    state.publish(current, rule_kept);
+    publish(base, policy, &mut state);
     assert!(
         state.published.epoch == base.published.epoch
             && state.published.finalized_before_us >= base.published.finalized_before_us,
@@ -247,7 +263,7 @@ pub fn advance(base: &State, policy: &Policy, news: &Contribution) -> Result<Adv
     );
     Ok(Advanced {
         claim: state.claim(),
-        hold: state.hold(current),
+        hold: state.hold(is_current(base, policy)),
         state_text: state.encode()?,
         late: news.cells.below(base.published.finalized_before_us),
         record,
@@ -255,18 +271,15 @@ pub fn advance(base: &State, policy: &Policy, news: &Contribution) -> Result<Adv
     })
 }
 
-/// Whether, and why, a worker without data should commit.
+/// Whether, and why, a worker without data should commit. `None`, too, where the news do not fit the base.
 #[must_use]
-pub fn should_commit_empty(
-    base: &State,
-    policy: &Policy,
-    news: &Contribution,
-) -> Option<EmptyCommit> {
+pub fn should_commit_empty(base: &State, policy: &Policy, news: &Contribution) -> Option<EmptyCommit> {
     if !news.anchors.is_empty() || !news.jumps.is_empty() {
         return Some(EmptyCommit::Anchors);
     }
-    let next = advance(base, policy, news).ok()?;
-    if next.claim.finalized_before_us > base.published.finalized_before_us {
+    let (mut next, _) = apply(base, policy, news).ok()?;
+    publish(base, policy, &mut next);
+    if next.published.finalized_before_us > base.published.finalized_before_us {
         return Some(EmptyCommit::Raises);
     }
     let open_end_us = base.open_cell_end_us();
@@ -276,20 +289,30 @@ pub fn should_commit_empty(
         (None, _) => false,
     };
     // Both with the eyes of the next commit: only the news make the difference, not the hour.
-    let view = next.state.view();
-    let stored = super::frontier::View {
+    let view = next.view();
+    let stored = View {
         snapshot: base.view().snapshot,
         ..view
     };
     let releases = news.partitions.iter().any(|own| {
-        let frontier = |state: &State, view: &super::frontier::View<'_>| {
-            state
-                .partition(&own.topic, own.partition)
-                .and_then(|known| view.frontier(known))
-        };
-        !passed(frontier(base, &stored)) && passed(frontier(&next.state, &view))
+        let before = base.partition(&own.topic, own.partition);
+        let after = next.partition(&own.topic, own.partition);
+        let frontier = |view: &View<'_>, known: Option<&PartitionState>| known.and_then(|known| view.frontier(known));
+        !passed(frontier(&stored, before)) && passed(frontier(&view, after))
     });
     releases.then_some(EmptyCommit::Releases)
+}
+
+fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<(State, Record), Misfit> {
+    let record = derive_record(base, policy, news)?;
+    let mut state = base.clone();
+    state.apply(&record, None);
+    Ok((state, record))
+}
+
+fn publish(base: &State, policy: &Policy, state: &mut State) {
+    let rule_kept = !base.is_new() && base.policy.complete_from == state.policy.complete_from;
+    state.publish(is_current(base, policy), rule_kept);
 }
 
 /// Whether a worker with this policy may raise the claim of a state.
@@ -317,11 +340,12 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
         partitions: BTreeMap::new(),
     };
     for anchor in &news.anchors {
-        derive_anchor(base, &mut record, anchor)?;
+        derive_anchor(base, &mut record, news, anchor)?;
     }
     for jump in &news.jumps {
         derive_jump(base, &mut record, jump)?;
     }
+    check_recreated(base, &news.jumps)?;
     for own in &news.partitions {
         derive_partition(base, &mut record, own)?;
     }
@@ -349,7 +373,7 @@ fn newer_answer(
     Some(AskedPartitions { at_us, topics })
 }
 
-fn derive_anchor(base: &State, record: &mut Record, anchor: &Anchor) -> Result<(), Misfit> {
+fn derive_anchor(base: &State, record: &mut Record, news: &Contribution, anchor: &Anchor) -> Result<(), Misfit> {
     if let Some(known) = base.partition(&anchor.topic, anchor.partition) {
         return Err(Misfit::Anchored {
             topic: anchor.topic.clone(),
@@ -357,7 +381,13 @@ fn derive_anchor(base: &State, record: &mut Record, anchor: &Anchor) -> Result<(
             next_offset: known.next_offset,
         });
     }
-    let table = base.topics.get(&anchor.topic).and_then(|topic| topic.id);
+    let known = base.topics.get(&anchor.topic);
+    if !base.is_new() && known.is_none() && news.subscription != base.subscription {
+        return Err(Misfit::Joins {
+            topic: anchor.topic.clone(),
+        });
+    }
+    let table = known.and_then(|topic| topic.id);
     if let (Some(table), Some(broker)) = (table, anchor.topic_id)
         && table != broker
     {
@@ -411,7 +441,7 @@ fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Result<(), Mis
         next_offset: jump.offset,
         reset: !matches!(jump.kind, JumpKind::Forward),
         gap: Some(OpenGap {
-            from_us: frontier.map(|value| value.value_us),
+            from_us: frontier.map(|value| floor_second(value.value_us)),
             restart_us: ceil_second(jump.at_us),
         }),
         ..PartitionRecord::default()
@@ -419,6 +449,22 @@ fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Result<(), Mis
     record
         .partitions
         .insert((jump.topic.clone(), jump.partition), own);
+    Ok(())
+}
+
+/// The offsets of a partition that is left out would be taken for those of the new topic.
+fn check_recreated(base: &State, jumps: &[Jump]) -> Result<(), Misfit> {
+    let recreated = |jump: &&Jump| matches!(jump.kind, JumpKind::Recreated { .. });
+    let topics: BTreeSet<&str> = jumps.iter().filter(recreated).map(|jump| jump.topic.as_str()).collect();
+    for (topic, partition, _) in base.partitions() {
+        let jumped = |jump: &Jump| jump.topic == topic && jump.partition == partition;
+        if topics.contains(topic) && !jumps.iter().any(jumped) {
+            return Err(Misfit::Recreated {
+                topic: topic.to_owned(),
+                partition,
+            });
+        }
+    }
     Ok(())
 }
 

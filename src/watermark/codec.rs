@@ -7,7 +7,6 @@
 //! Decoding survives any text. What is damaged is said to be so, never half read.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -33,7 +32,7 @@ pub const MAX_STATE: usize = 64 * 1024;
 const VERSION: u8 = 1;
 /// What the claim and a full list of gaps may add after the fit.
 const PUBLISHED: usize = 2048;
-const LEVEL: i32 = 6;
+const LEVEL: i32 = 3;
 /// No honest state unpacks to more: 1,000 partitions with full windows and positions take 2 MiB.
 const MAX_UNPACKED: u64 = 16 * 1024 * 1024;
 
@@ -118,7 +117,10 @@ impl State {
     }
 
     fn fits(&self) -> bool {
-        pack(&self.to_bytes()).len() <= MAX_STATE - PUBLISHED
+        let bytes = self.to_bytes();
+        let limit = MAX_STATE - PUBLISHED;
+        // What fits as it is need not be packed to know it; a frame adds less than 64 bytes.
+        (bytes.len() + 64).div_ceil(3) * 4 <= limit || pack(&bytes).len() <= limit
     }
 
     fn for_each(&mut self, change: impl Fn(&mut PartitionState)) {
@@ -131,12 +133,14 @@ impl State {
         let mut bytes = Vec::with_capacity(4096);
         let out = &mut bytes;
         let identity = &self.identity;
-        for text in [
+        let texts = [
             &identity.writer,
             &identity.cluster_id,
             &identity.installation,
             &identity.table_ref,
-        ] {
+            &self.subscription,
+        ];
+        for text in texts {
             put_text(out, text);
         }
         out.extend_from_slice(identity.table_uuid.as_bytes());
@@ -233,11 +237,13 @@ fn pack(bytes: &[u8]) -> String {
     STANDARD.encode(framed)
 }
 
+/// In one piece: the size is known, so the tables of the packer are small.
 fn frame(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut encoder = zstd::Encoder::new(vec![VERSION], LEVEL)?;
-    encoder.include_checksum(true)?;
-    encoder.write_all(bytes)?;
-    encoder.finish()
+    let mut packer = zstd::bulk::Compressor::new(LEVEL)?;
+    packer.include_checksum(true)?;
+    let mut framed = vec![VERSION];
+    framed.append(&mut packer.compress(bytes)?);
+    Ok(framed)
 }
 
 fn unpack(text: &str) -> Result<Vec<u8>, Unreadable> {
@@ -246,13 +252,10 @@ fn unpack(text: &str) -> Result<Vec<u8>, Unreadable> {
     if *version > VERSION {
         return Err(Unreadable::Newer { version: *version });
     }
-    let mut bytes = Vec::new();
-    let decoder = zstd::Decoder::new(frame).map_err(|_| Unreadable::Damaged)?;
-    let read = decoder.take(MAX_UNPACKED).read_to_end(&mut bytes);
-    match read {
-        Ok(_) if *version == VERSION && (bytes.len() as u64) < MAX_UNPACKED => Ok(bytes),
-        _ => Err(Unreadable::Damaged),
-    }
+    let size = zstd::zstd_safe::get_frame_content_size(frame).ok().flatten();
+    let size = size.filter(|size| *size <= MAX_UNPACKED && *version == VERSION);
+    let size = size.and_then(|size| usize::try_from(size).ok()).ok_or(Unreadable::Damaged)?;
+    zstd::bulk::decompress(frame, size).map_err(|_| Unreadable::Damaged)
 }
 
 /// Times as seconds against that of the commit.
@@ -675,7 +678,8 @@ fn read_partition(
 fn read_state(reader: &mut Reader<'_>) -> Result<State, Unreadable> {
     let damaged = Unreadable::Damaged;
     let mut texts = || reader.text().map(str::to_owned).ok_or(damaged);
-    let (writer, cluster_id, installation, table_ref) = (texts()?, texts()?, texts()?, texts()?);
+    let (writer, cluster_id, installation) = (texts()?, texts()?, texts()?);
+    let (table_ref, subscription) = (texts()?, texts()?);
     let table_uuid = read_uuid(reader).ok_or(damaged)?;
     let commit_id = read_uuid(reader).ok_or(damaged)?;
     let committed_at = reader.signed().ok_or(damaged)?;
@@ -698,6 +702,7 @@ fn read_state(reader: &mut Reader<'_>) -> Result<State, Unreadable> {
         commit_id,
         committed_at_us,
         anchored_at_us,
+        subscription,
         policy,
         asked,
         newest_change,

@@ -195,6 +195,8 @@ pub struct OpenStretch {
 /// The offsets of a writer after a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offsets {
+    /// Which topics the writer reads, as its owner wrote it.
+    pub subscription: String,
     /// The ids of the topics that have one.
     pub topic_ids: BTreeMap<String, Uuid>,
     /// Next offset and leader epoch by topic and partition.
@@ -685,12 +687,15 @@ fn offsets_text(state: &State) -> String {
         }
         topics.insert(name.clone(), value);
     }
-    json!({"cluster": state.identity.cluster_id, "topics": topics}).to_string()
+    json!({"cluster": state.identity.cluster_id, "subscription": state.subscription, "topics": topics}).to_string()
 }
 
 fn parse_offsets(text: &str) -> Option<(String, Offsets)> {
     let value: Value = serde_json::from_str(text).ok()?;
-    let mut offsets = Offsets::default();
+    let mut offsets = Offsets {
+        subscription: value.get("subscription")?.as_str()?.to_owned(),
+        ..Offsets::default()
+    };
     for (topic, value) in value.get("topics")?.as_object()? {
         if let Some(id) = value.get("id") {
             offsets

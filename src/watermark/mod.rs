@@ -2,7 +2,7 @@
 //!
 //! A worker keeps statistics of the rows it writes, asks the leaders how far their logs go, and calls [`advance`] at each
 //! commit attempt: the table's state and its own news in, the next state, claim, summary and properties out. A reader calls
-//! the same names. Nothing here does I/O or reads a clock.
+//! [`read_claim`] on the same names. Nothing here does I/O or reads a clock.
 //!
 //! The promise: under the declared [`Bounds`] no row with a say and an event time below a claim is committed after the commit
 //! that published it. Whatever is unknown holds the claim; nothing is ever taken for idle because it is silent.
@@ -19,6 +19,9 @@ mod event_time;
 mod frontier;
 mod gaps;
 mod grid;
+#[cfg(test)]
+mod oracle;
+mod replay;
 mod source_position;
 mod state;
 mod varint;
@@ -41,6 +44,9 @@ pub use frontier::{
 };
 pub use gaps::{Gaps, MAX_GAPS};
 pub use grid::{Grid, NoGrid};
+pub use replay::{
+    Ancestor, Coverage, Held, Lineage, Obstacle, Reading, Standing, TableView, read_claim, stand,
+};
 pub use source_position::{Incarnation, Judged, MAX_INCARNATIONS, SourcePositions};
 pub use state::{
     AskedPartitions, CompleteFrom, Identity, PartitionRecord, Published, Record, State,

@@ -80,6 +80,8 @@ pub struct State {
     pub committed_at_us: i64,
     /// When the first commit was made.
     pub anchored_at_us: i64,
+    /// Which topics it reads, as its owner wrote it: a list or a pattern.
+    pub subscription: String,
     /// The policy in force.
     pub policy: Policy,
     /// The partitions that a claim ranges over; `None` before the first answer.
@@ -135,12 +137,13 @@ pub struct Record {
 impl State {
     /// The state of a writer that has not committed yet.
     #[must_use]
-    pub fn new(identity: Identity, policy: Policy, now_us: i64) -> Self {
+    pub fn new(identity: Identity, subscription: &str, policy: Policy, now_us: i64) -> Self {
         State {
             identity,
             commit_id: Uuid::nil(),
             committed_at_us: floor_second(now_us),
             anchored_at_us: ceil_second(now_us),
+            subscription: subscription.to_owned(),
             policy,
             asked: None,
             newest_change: None,

@@ -1,0 +1,746 @@
+//! The core against an oracle that has seen the whole stream.
+//!
+//! A world of partitions, workers and one table takes random steps: rows with delays within L and D, silent partitions,
+//! moved and new ones, batches sealed before the consumer has gone on, rivals that commit on what others left, heads of logs
+//! lost, state read back or rebuilt at every commit. The oracle knows every row and judges what was published.
+//!
+//! The oracle is judged, too: rules that are known to be wrong are planted, and it must find each.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use uuid::Uuid;
+
+use super::*;
+
+const T0: i64 = 1_796_029_200 * SECOND_US;
+const TOPIC: &str = "shop.orders";
+const SKEW: i64 = SECOND_US / 4;
+
+#[derive(Clone, Debug)]
+struct Row {
+    event_us: i64,
+    record_us: i64,
+    position: i64,
+    commit_us: i64,
+    replay: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Produce { partition: usize, wait_ms: i64, delay: u8, group: u8 },
+    Redeliver { partition: usize, back: usize },
+    Poll { worker: usize, rows: usize },
+    Seal { worker: usize },
+    Ask { worker: usize },
+    Commit { worker: usize },
+    Move { partition: usize, worker: usize },
+    Add,
+    LoseHead { partition: usize, rows: usize },
+    Recall { how: u8 },
+    /// The usual day: a row of each partition, each worker reads and commits.
+    Flow { delay: u8 },
+    Wait { wait_ms: i64 },
+}
+
+/// A rule that is known to be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    None,
+    /// No cap by the instant at which the partitions were asked for.
+    NoAskedCap,
+    /// The consumer's position instead of the end of the batch.
+    ConsumerPosition,
+    /// The clock after the answer instead of before the question.
+    ClockAfterAnswer,
+    /// An equal position is a replay.
+    EqualIsReplay,
+    /// Statistics rounded up.
+    RoundedUp,
+    /// The least event time alone, without the lateness.
+    NoLateness,
+    /// A start offset anchored at the clock of long ago.
+    AnchorTooEarly,
+}
+
+#[derive(Clone, Debug)]
+struct Plan {
+    policy: Policy,
+    partitions: usize,
+    workers: usize,
+    latest: bool,
+    redeliver: bool,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Held {
+    /// The batch starts here.
+    start: i64,
+    /// Consumed up to here.
+    position: i64,
+    /// The batch ends here.
+    sealed: i64,
+    rows: Vec<(i64, Row)>,
+    positions: SourcePositions,
+    asked: Option<AskedEnd>,
+}
+
+struct World {
+    plan: Plan,
+    wrong: Wrong,
+    now_us: i64,
+    logs: Vec<Vec<Row>>,
+    log_start: Vec<i64>,
+    /// Rows of a log that are never read.
+    skipped: Vec<i64>,
+    owner: Vec<usize>,
+    held: Vec<HashMap<usize, Held>>,
+    asked: Vec<Option<AskedPartitions>>,
+    table: State,
+    properties: HashMap<String, String>,
+    lineage: Lineage,
+    commits: u128,
+}
+
+type Found = Result<(), String>;
+
+impl World {
+    fn new(plan: Plan, wrong: Wrong) -> Self {
+        let identity = Identity {
+            writer: "shop.orders".to_owned(),
+            cluster_id: "cluster".to_owned(),
+            installation: "here".to_owned(),
+            table_uuid: Uuid::from_u128(7),
+            table_ref: "main".to_owned(),
+        };
+        let (partitions, workers) = (plan.partitions, plan.workers);
+        World {
+            now_us: T0,
+            logs: vec![Vec::new(); partitions],
+            log_start: vec![0; partitions],
+            skipped: Vec::new(),
+            owner: (0..partitions).map(|p| p % workers).collect(),
+            held: vec![HashMap::new(); workers],
+            asked: vec![None; workers],
+            table: State::new(identity, TOPIC, plan.policy.clone(), T0),
+            properties: HashMap::new(),
+            lineage: Lineage::default(),
+            commits: 0,
+            plan,
+            wrong,
+        }
+    }
+
+    fn clock(&self, worker: usize) -> i64 {
+        match worker {
+            0 => self.now_us,
+            1 => self.now_us + SKEW,
+            _ => self.now_us - SKEW,
+        }
+    }
+
+    fn run(mut self) -> Result<World, String> {
+        let steps = std::mem::take(&mut self.plan.steps);
+        // What lies there before the first commit may never be read.
+        let early = steps.len() / 8;
+        for step in &steps[..early] {
+            if let Step::Produce { .. } | Step::Wait { .. } = step {
+                self.step(step)?;
+            }
+        }
+        self.anchor()?;
+        for step in &steps[early..] {
+            self.step(step)?;
+        }
+        self.drain()?;
+        Ok(self)
+    }
+
+    fn step(&mut self, step: &Step) -> Found {
+        let partitions = self.logs.len();
+        match *step {
+            Step::Wait { wait_ms } => self.now_us += wait_ms * 1000,
+            Step::Produce {
+                partition,
+                wait_ms,
+                delay,
+                group,
+            } => self.produce(partition % partitions, wait_ms, delay, group),
+            Step::Redeliver { partition, back } => self.redeliver(partition % partitions, back),
+            Step::Poll { worker, rows } => return self.poll(worker % self.plan.workers, rows),
+            Step::Seal { worker } => self.seal(worker % self.plan.workers),
+            Step::Ask { worker } => self.ask(worker % self.plan.workers),
+            Step::Commit { worker } => return self.commit(worker % self.plan.workers),
+            Step::Move { partition, worker } => {
+                let partition = partition % partitions;
+                // What the last owner holds stays with it: a zombie, should it come back.
+                self.owner[partition] = worker % self.plan.workers;
+            }
+            Step::Add if partitions < 6 => {
+                self.logs.push(Vec::new());
+                self.log_start.push(0);
+                self.owner.push(partitions % self.plan.workers);
+            }
+            Step::Add => {}
+            Step::LoseHead { partition, rows } => self.lose_head(partition % partitions, rows),
+            Step::Recall { how } => return self.recall(how),
+            Step::Flow { delay } => {
+                for partition in 0..partitions {
+                    self.produce(partition, 50, delay, 0);
+                }
+                for worker in 0..self.plan.workers {
+                    self.poll(worker, usize::MAX)?;
+                    self.seal(worker);
+                    self.commit(worker)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows with event times no older than D less the skew of the clocks, no newer than S, and within L of each other.
+    fn produce(&mut self, partition: usize, wait_ms: i64, delay: u8, group: u8) {
+        self.now_us += wait_ms * 1000;
+        let bounds = &self.plan.policy.bounds;
+        let log = &mut self.logs[partition];
+        let newest = log.iter().filter(|row| !row.replay).map(|row| row.event_us).max();
+        let (most, least) = (bounds.max_delay_us - 2 * SKEW, -(bounds.max_future_skew_us - 2 * SKEW));
+        let delay_us = least + (most - least) * i64::from(delay) / 255;
+        let floor = newest.map_or(i64::MIN, |newest| newest - bounds.allowed_lateness_us);
+        let event_us = (self.now_us - delay_us).max(floor);
+        let position = log.iter().map(|row| row.position).max().unwrap_or(0) + 1;
+        let row = Row {
+            event_us,
+            record_us: self.now_us,
+            position,
+            commit_us: self.now_us,
+            replay: false,
+        };
+        log.extend(std::iter::repeat_n(row, usize::from(group % 3) + 1));
+    }
+
+    fn redeliver(&mut self, partition: usize, back: usize) {
+        let log = &mut self.logs[partition];
+        let greatest = log.iter().map(|row| row.position).max().unwrap_or(0);
+        let again: Vec<Row> = log.iter().filter(|row| !row.replay && row.position < greatest).rev().take(back).cloned().collect();
+        if self.plan.redeliver && !self.plan.latest {
+            log.extend(again.into_iter().rev().map(|row| Row {
+                record_us: self.now_us,
+                replay: true,
+                ..row
+            }));
+        }
+    }
+
+    fn lose_head(&mut self, partition: usize, rows: usize) {
+        if self.plan.redeliver {
+            return;
+        }
+        let start = self.log_start[partition];
+        let start = (start + i64::try_from(rows).unwrap()).min(i64::try_from(self.logs[partition].len()).unwrap());
+        self.log_start[partition] = start;
+    }
+
+    fn next_offset(&self, partition: usize) -> Option<i64> {
+        let number = i32::try_from(partition).unwrap();
+        Some(self.table.partition(TOPIC, number)?.next_offset)
+    }
+
+    fn owned(&self, worker: usize) -> Vec<usize> {
+        (0..self.logs.len()).filter(|p| self.owner[*p] == worker).collect()
+    }
+
+    /// Takes up a partition where the table says, where that still exists.
+    fn hold(&mut self, worker: usize, partition: usize) -> Option<&mut Held> {
+        let next = self.next_offset(partition)?;
+        if !self.held[worker].contains_key(&partition) {
+            if next < self.log_start[partition] {
+                return None;
+            }
+            let known = self.table.partition(TOPIC, i32::try_from(partition).unwrap())?;
+            let held = Held {
+                start: next,
+                position: next,
+                sealed: next,
+                positions: known.positions.clone(),
+                ..Held::default()
+            };
+            self.held[worker].insert(partition, held);
+        }
+        self.held[worker].get_mut(&partition)
+    }
+
+    fn poll(&mut self, worker: usize, rows: usize) -> Found {
+        for partition in self.owned(worker) {
+            let now_us = self.clock(worker);
+            let bounds = self.plan.policy.bounds.clone();
+            let log: Vec<Row> = self.logs[partition].clone();
+            let start = self.log_start[partition];
+            let Some(held) = self.hold(worker, partition) else { continue };
+            if held.position < start {
+                self.held[worker].remove(&partition);
+                continue;
+            }
+            for _ in 0..rows {
+                let Some(row) = log.get(usize::try_from(held.position).unwrap()) else { break };
+                held.rows.push((held.position, row.clone()));
+                held.position += 1;
+                if bounds.say(&time_of(row, false), now_us) != Say::Yes {
+                    return Err(format!("a row within the bounds has no say: {row:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, worker: usize) {
+        for held in self.held[worker].values_mut() {
+            held.sealed = held.position;
+        }
+    }
+
+    fn ask(&mut self, worker: usize) {
+        let numbers = (0..self.logs.len()).map(|p| i32::try_from(p).unwrap()).collect();
+        self.asked[worker] = Some(AskedPartitions {
+            at_us: self.clock(worker),
+            topics: BTreeMap::from([(TOPIC.to_owned(), numbers)]),
+        });
+        let at_us = self.clock(worker);
+        for partition in self.owned(worker) {
+            let high_watermark = i64::try_from(self.logs[partition].len()).unwrap();
+            if let Some(held) = self.hold(worker, partition) {
+                held.asked = Some(AskedEnd {
+                    at_us,
+                    high_watermark,
+                    delivered: held.position,
+                });
+            }
+        }
+    }
+
+    fn contribution(&self, worker: usize) -> (Contribution, Vec<(usize, Vec<Row>, i64)>) {
+        let now_us = self.clock(worker);
+        let mut news = empty(self.commits + 1, now_us, self.plan.policy.grid);
+        news.asked.clone_from(&self.asked[worker]);
+        if let (Wrong::NoAskedCap, Some(asked)) = (self.wrong, &mut news.asked) {
+            asked.at_us = now_us + self.plan.policy.bounds.max_delay_us;
+        }
+        let mut taken = Vec::new();
+        for partition in self.owned(worker) {
+            let number = i32::try_from(partition).unwrap();
+            let Some(next) = self.next_offset(partition) else {
+                news.anchors.push(Anchor {
+                    topic: TOPIC.to_owned(),
+                    topic_id: None,
+                    partition: number,
+                    offset: self.log_start[partition],
+                    at_us: now_us,
+                });
+                continue;
+            };
+            let Some(held) = self.held[worker].get(&partition) else {
+                if next < self.log_start[partition] {
+                    news.jumps.push(Jump {
+                        topic: TOPIC.to_owned(),
+                        partition: number,
+                        kind: JumpKind::Forward,
+                        offset: self.log_start[partition],
+                        at_us: now_us,
+                    });
+                }
+                continue;
+            };
+            let (own, rows) = self.partition_news(number, held, now_us, &mut news);
+            news.partitions.push(own);
+            taken.push((partition, rows, held.sealed));
+        }
+        (news, taken)
+    }
+
+    fn partition_news(
+        &self,
+        partition: i32,
+        held: &Held,
+        now_us: i64,
+        news: &mut Contribution,
+    ) -> (PartitionNews, Vec<Row>) {
+        let batch = held.rows.iter().filter(|(offset, _)| *offset < held.sealed).map(|(_, row)| row.clone());
+        let batch: Vec<Row> = batch.collect();
+        let mut positions = held.positions.clone();
+        let mut digest = Digest::default();
+        for row in &batch {
+            let before = positions.incarnations().first().map(|known| known.position);
+            let mut replayed = positions.judge("db/1", row.position, Some(row.commit_us)).replayed;
+            replayed |= self.wrong == Wrong::EqualIsReplay && before == Some(row.position);
+            let say = self.plan.policy.bounds.say(&time_of(row, replayed), now_us);
+            news.excluded.count(say);
+            if say == Say::Yes {
+                digest.push(row.event_us);
+                news.cells.count(row.event_us);
+            }
+        }
+        let sketch = digest.finish();
+        let mut stats = sketch.as_ref().map(Sketch::stats);
+        if let Some(stats) = &mut stats {
+            match self.wrong {
+                Wrong::RoundedUp => {
+                    stats.least_us += SECOND_US;
+                    stats.greatest_us += SECOND_US;
+                }
+                Wrong::NoLateness => stats.greatest_us += self.plan.policy.bounds.allowed_lateness_us,
+                _ => {}
+            }
+        }
+        let mut asked_end = held.asked;
+        if let Some(end) = &mut asked_end {
+            match self.wrong {
+                Wrong::ConsumerPosition if held.position >= end.high_watermark => {
+                    (end.high_watermark, end.delivered) = (held.sealed, 0);
+                }
+                Wrong::ClockAfterAnswer => {
+                    end.at_us = now_us;
+                    news.asked.iter_mut().for_each(|asked| asked.at_us = now_us);
+                }
+                _ => {}
+            }
+        }
+        news.rows += batch.len() as u64;
+        news.event_times = Sketch::merge(news.event_times.iter().chain(&sketch));
+        let own = PartitionNews {
+            topic: TOPIC.to_owned(),
+            partition,
+            start_offset: held.start,
+            end_offset: held.sealed,
+            leader_epoch: Some(3),
+            stats,
+            positions: (!batch.is_empty()).then_some(positions),
+            newest_change: None,
+            asked_end,
+        };
+        (own, batch)
+    }
+
+    fn anchor(&mut self) -> Found {
+        let mut news = empty(1, self.clock(0), self.plan.policy.grid);
+        let ago = if self.wrong == Wrong::AnchorTooEarly { 20 * SECOND_US } else { 0 };
+        for partition in 0..self.logs.len() {
+            let end = i64::try_from(self.logs[partition].len()).unwrap();
+            let offset = if self.plan.latest { end } else { 0 };
+            self.skipped.extend(self.logs[partition][..usize::try_from(offset).unwrap()].iter().map(|row| row.event_us));
+            news.anchors.push(Anchor {
+                topic: TOPIC.to_owned(),
+                topic_id: Some(Uuid::from_u128(9)),
+                partition: i32::try_from(partition).unwrap(),
+                offset,
+                at_us: self.clock(0) - ago,
+            });
+        }
+        self.land(&news, &[])
+    }
+
+    fn commit(&mut self, worker: usize) -> Found {
+        let (news, taken) = self.contribution(worker);
+        let data = news.partitions.iter().any(|own| own.end_offset > own.start_offset);
+        if !data && should_commit_empty(&self.table, &self.plan.policy, &news).is_none() {
+            return Ok(());
+        }
+        if let Err(Misfit::Offset { partition, .. }) = advance(&self.table, &self.plan.policy, &news) {
+            self.held[worker].remove(&usize::try_from(partition).unwrap());
+            return Ok(());
+        }
+        for jump in &news.jumps {
+            let partition = usize::try_from(jump.partition).unwrap();
+            let from = usize::try_from(self.next_offset(partition).unwrap()).unwrap();
+            let lost = &self.logs[partition][from..usize::try_from(jump.offset).unwrap()];
+            self.skipped.extend(lost.iter().filter(|row| !row.replay).map(|row| row.event_us));
+        }
+        for anchor in &news.anchors {
+            let partition = usize::try_from(anchor.partition).unwrap();
+            let lost = &self.logs[partition][..usize::try_from(anchor.offset).unwrap()];
+            self.skipped.extend(lost.iter().filter(|row| !row.replay).map(|row| row.event_us));
+        }
+        let rows: Vec<Row> = taken.iter().flat_map(|(_, rows, _)| rows.clone()).collect();
+        let true_replays = rows.iter().filter(|row| row.replay).count() as u64;
+        if news.excluded.replayed != true_replays {
+            return Err(format!("{} replays, {true_replays} in truth", news.excluded.replayed));
+        }
+        self.land(&news, &rows)?;
+        for (partition, rows, sealed) in taken {
+            let held = self.held[worker].get_mut(&partition).unwrap();
+            for row in rows {
+                held.positions.judge("db/1", row.position, Some(row.commit_us));
+            }
+            held.rows.retain(|(offset, _)| *offset >= sealed);
+            held.start = sealed;
+        }
+        Ok(())
+    }
+
+    /// Commits, and judges what is published.
+    fn land(&mut self, news: &Contribution, rows: &[Row]) -> Found {
+        let base = self.table.published.clone();
+        let next = advance(&self.table, &self.plan.policy, news).map_err(|misfit| misfit.to_string())?;
+        let says: Vec<i64> = rows.iter().filter(|row| !row.replay).map(|row| row.event_us).collect();
+        if let Some(claim_us) = base.finalized_before_us
+            && let Some(early) = says.iter().find(|us| **us < claim_us)
+        {
+            return Err(format!("{} was published, then came {}", contract::iso(claim_us), contract::iso(*early)));
+        }
+        if next.late.rows() > 0 {
+            return Err(format!("late rows that are not late: {:?}", next.late));
+        }
+        if next.state.published.finalized_before_us < base.finalized_before_us {
+            return Err("the claim fell".to_owned());
+        }
+        self.commits += 1;
+        let decoded = State::decode(&next.state_text).map_err(|e| e.to_string())?;
+        if decoded != next.state {
+            return Err(format!("the state comes back as another: {decoded:?} for {:?}", next.state));
+        }
+        self.table = decoded;
+        let changes = contract::properties(&next);
+        self.properties.extend(changes.set);
+        for name in changes.remove {
+            self.properties.remove(&name);
+        }
+        let snapshot_id = i64::try_from(self.commits).unwrap();
+        let ancestor = Ancestor {
+            snapshot_id,
+            parent_id: Some(snapshot_id - 1),
+            summary: contract::summary(&next, news).into_iter().collect(),
+        };
+        self.lineage.snapshots.insert(0, ancestor);
+        self.judge_edges(&next)?;
+        self.judge_reader(&next)
+    }
+
+    /// No row that is never read lies where completeness is claimed.
+    fn judge_edges(&self, next: &Advanced) -> Found {
+        let lost = self.skipped.iter().find(|us| {
+            let outside = matches!(next.claim.complete_from, CompleteFrom::From(from) if **us < from);
+            let in_gap = next.claim.gaps.within(**us, **us + 1).is_some();
+            !outside && !in_gap
+        });
+        match lost {
+            None => Ok(()),
+            Some(us) => Err(format!("{} was never read, yet {:?} claims it", contract::iso(*us), next.claim)),
+        }
+    }
+
+    fn judge_reader(&self, next: &Advanced) -> Found {
+        match read_claim(&self.view(&self.lineage)) {
+            Reading::Claim(read) if read.claim == next.claim => Ok(()),
+            other => Err(format!("a reader sees {other:?}, published was {:?}", next.claim)),
+        }
+    }
+
+    fn view<'a>(&'a self, lineage: &'a Lineage) -> TableView<'a> {
+        TableView {
+            table_uuid: Uuid::from_u128(7),
+            table_ref: "main",
+            properties: &self.properties,
+            lineage,
+        }
+    }
+
+    /// Workers go on from the state as it is found: whole, rebuilt, or rebuilt from a part.
+    fn recall(&mut self, how: u8) -> Found {
+        let state_name = contract::state_property("shop.orders");
+        let foreign = Ancestor {
+            snapshot_id: -1,
+            parent_id: None,
+            summary: HashMap::from([("operation".to_owned(), "replace".to_owned())]),
+        };
+        let keep = 1 + usize::from(how / 4);
+        if how % 4 == 3 && !self.plan.redeliver && self.lineage.snapshots.len() > keep {
+            self.lineage.snapshots.truncate(keep);
+            self.lineage.broken = true;
+        }
+        let mut lineage = self.lineage.clone();
+        lineage.snapshots.insert(lineage.snapshots.len().min(1), foreign);
+        let mut view = self.view(&lineage);
+        let without: HashMap<String, String> =
+            self.properties.iter().filter(|(name, _)| **name != state_name).map(|(k, v)| (k.clone(), v.clone())).collect();
+        if how % 4 != 0 {
+            view.properties = &without;
+        }
+        let standing = stand("shop.orders", &view).map_err(|e| e.to_string())?.ok_or("nothing to stand on")?;
+        if !self.lineage.broken && standing.state != self.table {
+            return Err(format!("rebuilt {:?} is not {:?}", standing.state, self.table));
+        }
+        if standing.state.published.finalized_before_us != self.table.published.finalized_before_us {
+            return Err("the rebuilt claim is another".to_owned());
+        }
+        self.table = standing.state;
+        // What a worker holds it took from the state before; after a cut it starts anew.
+        if self.lineage.broken {
+            self.held.iter_mut().for_each(HashMap::clear);
+        }
+        Ok(())
+    }
+
+    /// Everything is read, nothing more comes: every cell up to now less D must be published in a few rounds.
+    fn drain(&mut self) -> Found {
+        for _ in 0..6 {
+            for worker in 0..self.plan.workers {
+                self.poll(worker, usize::MAX)?;
+                self.seal(worker);
+                self.commit(worker)?;
+            }
+        }
+        let bounds = &self.plan.policy.bounds;
+        self.now_us += bounds.max_delay_us + 2 * self.plan.policy.grid.cell_us();
+        for _ in 0..4 {
+            for worker in 0..self.plan.workers {
+                self.poll(worker, usize::MAX)?;
+                self.seal(worker);
+                self.ask(worker);
+                self.commit(worker)?;
+            }
+        }
+        let caught_up = self.plan.policy.terms.contains(&Term::CaughtUp);
+        let due = self.now_us - SKEW - SECOND_US - self.plan.policy.bounds.max_delay_us;
+        let due = self.plan.policy.grid.floor(due);
+        if caught_up && self.table.published.finalized_before_us < Some(due) {
+            return Err(format!(
+                "{} should be published, {:?} is: {:?}",
+                contract::iso(due),
+                self.table.published.finalized_before_us.map(contract::iso),
+                self.table.hold(true)
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn time_of(row: &Row, replayed: bool) -> RowTime {
+    RowTime {
+        event_time_us: Some(row.event_us),
+        record_time_us: Some(row.record_us),
+        snapshot: false,
+        replayed,
+    }
+}
+
+fn empty(commit: u128, now_us: i64, grid: Grid) -> Contribution {
+    Contribution {
+        commit_id: Uuid::from_u128(commit),
+        worker: "worker".to_owned(),
+        subscription: TOPIC.to_owned(),
+        now_us,
+        anchors: Vec::new(),
+        jumps: Vec::new(),
+        partitions: Vec::new(),
+        asked: None,
+        rows: 0,
+        excluded: Excluded::default(),
+        cells: CellCounts::new(grid),
+        event_times: None,
+    }
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (partition, worker) = (0_usize..6, 0_usize..3);
+    prop_oneof![
+        10 => (partition.clone(), 0_i64..1500, any::<u8>(), any::<u8>())
+            .prop_map(|(partition, wait_ms, delay, group)| Step::Produce { partition, wait_ms, delay, group }),
+        1 => (partition.clone(), 1_usize..5).prop_map(|(partition, back)| Step::Redeliver { partition, back }),
+        6 => (worker.clone(), 1_usize..8).prop_map(|(worker, rows)| Step::Poll { worker, rows }),
+        4 => worker.clone().prop_map(|worker| Step::Seal { worker }),
+        4 => worker.clone().prop_map(|worker| Step::Ask { worker }),
+        6 => worker.clone().prop_map(|worker| Step::Commit { worker }),
+        1 => (partition.clone(), worker).prop_map(|(partition, worker)| Step::Move { partition, worker }),
+        3 => Just(Step::Add),
+        1 => (partition, 1_usize..6).prop_map(|(partition, rows)| Step::LoseHead { partition, rows }),
+        1 => any::<u8>().prop_map(|how| Step::Recall { how }),
+        10 => any::<u8>().prop_map(|delay| Step::Flow { delay }),
+        2 => (0_i64..3000).prop_map(|wait_ms| Step::Wait { wait_ms }),
+    ]
+}
+
+fn policy() -> impl Strategy<Value = Policy> {
+    let cell = prop_oneof![Just(1_i64), Just(5)];
+    let terms = prop_oneof![
+        1 => Just(vec![Term::Minimum]),
+        1 => Just(vec![Term::CaughtUp]),
+        3 => Just(vec![Term::Minimum, Term::CaughtUp]),
+    ];
+    let lengths = (0_i64..4000, 1000_i64..6000, 1000_i64..4000);
+    (cell, lengths, 1_u32..4, prop_oneof![Just(0_i64), Just(10)], terms).prop_map(
+        |(cell, (lateness_ms, delay_ms, skew_ms), window_commits, duration, terms)| Policy {
+            revision: 1,
+            grid: Grid::new(cell * SECOND_US).unwrap(),
+            bounds: Bounds {
+                allowed_lateness_us: lateness_ms * 1000,
+                max_delay_us: delay_ms * 1000,
+                max_future_skew_us: skew_ms * 1000,
+                max_age_us: None,
+            },
+            window_commits,
+            window_duration_us: duration * SECOND_US,
+            terms: terms.into_iter().collect::<BTreeSet<_>>(),
+            complete_from: FromRule::Derived,
+        },
+    )
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
+    (policy(), 1_usize..4, 1_usize..4, any::<bool>(), any::<bool>(), prop::collection::vec(step(), 10..120)).prop_map(
+        |(policy, partitions, workers, latest, redeliver, steps)| Plan {
+            policy,
+            partitions,
+            workers,
+            latest,
+            redeliver,
+            steps,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(160) })]
+
+    /// Nothing too early, nothing backwards, nothing held for ever, and the same from the lineage as from the state.
+    #[test]
+    fn prop_what_is_published_is_true_of_the_whole_stream(plan in plan()) {
+        let run = World::new(plan, Wrong::None).run();
+        prop_assert!(run.is_ok(), "{}", run.err().unwrap_or_default());
+    }
+}
+
+/// The first way in which some plan shows a wrong rule.
+fn find(wrong: Wrong) -> Option<String> {
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    (0..1_000).find_map(|_| {
+        let mut plan = plan().new_tree(&mut runner).unwrap().current();
+        // Where the rule matters most: small cells, and the term that it belongs to alone.
+        plan.policy.grid = Grid::new(SECOND_US).unwrap();
+        plan.policy.terms = BTreeSet::from([match wrong {
+            Wrong::ConsumerPosition | Wrong::ClockAfterAnswer => Term::CaughtUp,
+            _ => Term::Minimum,
+        }]);
+        World::new(plan, wrong).run().err()
+    })
+}
+
+/// An oracle that lets a wrong rule pass proves nothing of the right ones.
+#[test]
+fn the_oracle_finds_every_planted_rule() {
+    let wrongs = [
+        (Wrong::NoAskedCap, "was published, then came"),
+        (Wrong::ConsumerPosition, "was published, then came"),
+        (Wrong::ClockAfterAnswer, "was published, then came"),
+        (Wrong::EqualIsReplay, "replays"),
+        (Wrong::RoundedUp, "was published, then came"),
+        (Wrong::NoLateness, ""),
+        (Wrong::AnchorTooEarly, "was never read"),
+    ];
+    for (wrong, way) in wrongs {
+        let found = find(wrong);
+        assert!(found.as_ref().is_some_and(|found| found.contains(way)), "{wrong:?} is found as {found:?}");
+    }
+}

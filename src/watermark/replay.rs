@@ -1,0 +1,462 @@
+//! From a table's lineage to the state a worker goes on from, and to the claim a reader may count on.
+//!
+//! In: the table's identity, its properties, and its ancestry, newest first. Foreign snapshots are walked over; ours are keyed
+//! by commit id. Precedence: the newest own ancestor's summary, then the state, then the properties.
+//!
+//! A claim counts only on the table and ref it names, and only while its commit is in the ancestry. In doubt it is held.
+//!
+//! Decided here, where the rules leave it open:
+//! - Where the commit named by the properties is behind an expired parent, what counts is the summary of the newest own
+//!   snapshot that is left, in the same epoch: the properties may be those of commits that were rolled back, the summary's
+//!   claim is true of its own ancestry.
+//! - A table whose properties were removed has no claim to count on, although a summary has one: the next commit writes it
+//!   again.
+//! - A summary that cannot be read cuts the chain, as an expired one does. After a cut, complete-from can no longer fall
+//!   below what was published, and windows begin anew.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+use super::claim::Claim;
+use super::codec::Unreadable;
+use super::contract::{
+    BadValue, COMMIT_ID, OwnSummary, TableClaim, WRITER, read_properties, read_summary, state_property, summary_commit_id,
+};
+use super::frontier::TopicState;
+use super::state::{CompleteFrom, Identity, State, unknown};
+
+/// The key by which Iceberg marks a snapshot that was cherry-picked.
+const CHERRY_PICKED: &str = "source-snapshot-id";
+
+/// A snapshot in the ancestry of a ref.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Its id.
+    pub snapshot_id: i64,
+    /// Its parent's.
+    pub parent_id: Option<i64>,
+    /// Its summary.
+    pub summary: HashMap<String, String>,
+}
+
+/// The ancestry of a ref.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// The snapshots, newest first, as far as parent links lead.
+    pub snapshots: Vec<Ancestor>,
+    /// Whether they end at a parent that is gone: the rest has expired.
+    pub broken: bool,
+}
+
+/// What there is to know of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct TableView<'a> {
+    /// Its UUID.
+    pub table_uuid: Uuid,
+    /// The ref that is read, `main`.
+    pub table_ref: &'a str,
+    /// Its properties.
+    pub properties: &'a HashMap<String, String>,
+    /// The ancestry of the ref.
+    pub lineage: &'a Lineage,
+}
+
+/// The state that a worker goes on from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The state as of the newest own commit.
+    pub state: State,
+    /// Whether it was rebuilt from summaries, wholly or in part.
+    pub rebuilt: bool,
+    /// Whether the properties claim something else: they are rewritten by the next commit.
+    pub differs: bool,
+}
+
+/// Why a worker cannot go on from a table by itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+pub enum Obstacle {
+    /// The state was written by a newer release.
+    #[error("the state of writer \"{writer}\": {source}")]
+    Newer {
+        /// The writer.
+        writer: String,
+        /// What is newer.
+        source: Unreadable,
+    },
+    /// The state cannot be read, and there is no summary to rebuild it from.
+    #[error("the state of writer \"{writer}\" is not readable, and no summary is: {source}")]
+    Damaged {
+        /// The writer.
+        writer: String,
+        /// What is wrong.
+        source: BadValue,
+    },
+    /// State and summaries are those of another table or ref: it is a copy, or it was replaced.
+    #[error("the state is that of table {table_uuid} ref \"{table_ref}\"; accept this table to begin anew on it")]
+    Void {
+        /// The table it names.
+        table_uuid: Uuid,
+        /// The ref it names.
+        table_ref: String,
+    },
+    /// The table was rolled back behind the state's commit.
+    #[error("the table was rolled back behind commit {commit_id}, to {to:?}")]
+    RolledBack {
+        /// The state's commit.
+        commit_id: Uuid,
+        /// The newest own commit in the ancestry, if there is one.
+        to: Option<Uuid>,
+    },
+    /// The ancestry is broken and holds no snapshot of ours.
+    #[error("the ancestry is broken and holds no commit of writer \"{writer}\"")]
+    LineageUnknown {
+        /// The writer.
+        writer: String,
+    },
+    /// One of our snapshots was cherry-picked.
+    #[error("snapshot {snapshot_id} is a cherry-picked copy of one of ours")]
+    CherryPicked {
+        /// The copy.
+        snapshot_id: i64,
+    },
+}
+
+/// What a reader may count on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Nothing of ours is on the table.
+    Nothing,
+    /// This.
+    Claim(TableClaim),
+    /// A claim stands there but does not count.
+    Held {
+        /// Why.
+        why: Held,
+        /// What stands there.
+        last: Option<TableClaim>,
+    },
+}
+
+/// Why a claim does not count.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+pub enum Held {
+    /// It names another table or ref.
+    #[error("the claim is about another table or ref")]
+    Void,
+    /// Its commit is not in the ancestry: the table was rolled back or replaced.
+    #[error("the commit of the claim is not in the table's ancestry")]
+    NotInAncestry,
+    /// The ancestry is broken and holds no snapshot of ours.
+    #[error("the table's ancestry is broken and holds no commit of ours")]
+    LineageUnknown,
+    /// The newest own snapshot is a cherry-picked copy.
+    #[error("snapshot {snapshot_id} is a cherry-picked copy")]
+    CherryPicked {
+        /// The copy.
+        snapshot_id: i64,
+    },
+    /// The properties are gone.
+    #[error("the properties of the claim were removed")]
+    Removed,
+    /// It cannot be read.
+    #[error("the claim is not readable: {0}")]
+    Unreadable(BadValue),
+}
+
+/// Whether a claim covers a stretch of event time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// All of it.
+    Ready,
+    /// Its end is not reached yet.
+    NotYet,
+    /// It begins before the claim does.
+    BeforeCompleteFrom {
+        /// Where the claim begins.
+        complete_from_us: i64,
+    },
+    /// A gap lies in it.
+    Gap {
+        /// Where the gap begins.
+        from_us: i64,
+        /// Where it ends.
+        to_us: i64,
+    },
+}
+
+/// The state that a writer goes on from; `None` on a table it has not committed to.
+///
+/// # Errors
+/// When the table is not one to go on from without somebody's decision.
+pub fn stand(writer: &str, table: &TableView<'_>) -> Result<Option<Standing>, Obstacle> {
+    let own: Vec<&Ancestor> = table.lineage.snapshots.iter().filter(|snapshot| is_of(snapshot, writer)).collect();
+    if let Some(copy) = own.first().filter(|newest| newest.summary.contains_key(CHERRY_PICKED)) {
+        return Err(Obstacle::CherryPicked {
+            snapshot_id: copy.snapshot_id,
+        });
+    }
+    let name = state_property(writer);
+    let state = match table.properties.get(&name).map(|text| State::decode(text)) {
+        Some(Err(Unreadable::Damaged)) if own.is_empty() => {
+            return Err(Obstacle::Damaged {
+                writer: writer.to_owned(),
+                source: BadValue::Packed {
+                    name,
+                    source: Unreadable::Damaged,
+                },
+            });
+        }
+        None | Some(Err(Unreadable::Damaged)) => None,
+        Some(Err(source)) => {
+            return Err(Obstacle::Newer {
+                writer: writer.to_owned(),
+                source,
+            });
+        }
+        Some(Ok(state)) => Some(state),
+    };
+    if let Some(state) = &state {
+        check_table(table, state.identity.table_uuid, &state.identity.table_ref)?;
+    }
+    let Some(newest) = own.first() else {
+        return stand_without_commits(writer, table, state.as_ref());
+    };
+    let (state, rebuilt) = stand_on(writer, table, &own, newest, state)?;
+    let claimed = read_properties(table.properties).ok().flatten();
+    let differs = claimed.is_none_or(|claimed| {
+        let (there, here) = (&claimed.claim, &state.published);
+        claimed.commit_id != state.commit_id
+            || there.epoch != here.epoch
+            || there.finalized_before_us != here.finalized_before_us
+    });
+    Ok(Some(Standing {
+        state,
+        rebuilt,
+        differs,
+    }))
+}
+
+fn stand_without_commits(
+    writer: &str,
+    table: &TableView<'_>,
+    state: Option<&State>,
+) -> Result<Option<Standing>, Obstacle> {
+    let ours = table.properties.contains_key(COMMIT_ID);
+    match state {
+        Some(state) if !table.lineage.broken => Err(Obstacle::RolledBack {
+            commit_id: state.commit_id,
+            to: None,
+        }),
+        None if !(ours && table.lineage.broken) => Ok(None),
+        _ => Err(Obstacle::LineageUnknown {
+            writer: writer.to_owned(),
+        }),
+    }
+}
+
+fn stand_on(
+    writer: &str,
+    table: &TableView<'_>,
+    own: &[&Ancestor],
+    newest: &Ancestor,
+    state: Option<State>,
+) -> Result<(State, bool), Obstacle> {
+    let known_at = state.as_ref().and_then(|state| {
+        let id = Some(state.commit_id);
+        own.iter().position(|snapshot| summary_commit_id(&snapshot.summary) == id)
+    });
+    match (state, known_at) {
+        (Some(state), Some(0)) => Ok((state, false)),
+        (Some(state), Some(at)) => {
+            let (summaries, cut) = readable(writer, &own[..at])?;
+            let rebuilt = fold((!cut).then_some(state), &summaries, cut);
+            Ok((rebuilt, true))
+        }
+        (state, _) => {
+            let (summaries, cut) = readable(writer, own)?;
+            let cut = cut || table.lineage.broken;
+            let oldest_us = summaries.first().map(|oldest| oldest.record.committed_at_us);
+            if let Some(state) = state
+                && !(cut && Some(state.committed_at_us) <= oldest_us)
+            {
+                return Err(Obstacle::RolledBack {
+                    commit_id: state.commit_id,
+                    to: summary_commit_id(&newest.summary),
+                });
+            }
+            if let Some(newest) = summaries.last() {
+                check_table(table, newest.table_uuid, &newest.table_ref)?;
+            }
+            Ok((fold(None, &summaries, cut), true))
+        }
+    }
+}
+
+fn is_of(snapshot: &Ancestor, writer: &str) -> bool {
+    snapshot.summary.contains_key(COMMIT_ID) && snapshot.summary.get(WRITER).is_some_and(|name| name == writer)
+}
+
+fn check_table(table: &TableView<'_>, table_uuid: Uuid, table_ref: &str) -> Result<(), Obstacle> {
+    if table_uuid == table.table_uuid && table_ref == table.table_ref {
+        return Ok(());
+    }
+    Err(Obstacle::Void {
+        table_uuid,
+        table_ref: table_ref.to_owned(),
+    })
+}
+
+/// The summaries, oldest first, down to the first that cannot be read; the newest must be.
+fn readable(writer: &str, own: &[&Ancestor]) -> Result<(Vec<OwnSummary>, bool), Obstacle> {
+    let mut summaries = Vec::with_capacity(own.len());
+    let mut cut = false;
+    for snapshot in own {
+        match read_summary(&snapshot.summary) {
+            Ok(Some(summary)) => summaries.push(summary),
+            Ok(None) => {}
+            Err(BadValue::Packed { source, .. }) if summaries.is_empty() && source != Unreadable::Damaged => {
+                return Err(Obstacle::Newer {
+                    writer: writer.to_owned(),
+                    source,
+                });
+            }
+            Err(source) if summaries.is_empty() => {
+                return Err(Obstacle::Damaged {
+                    writer: writer.to_owned(),
+                    source,
+                });
+            }
+            Err(_) => {
+                cut = true;
+                break;
+            }
+        }
+    }
+    summaries.reverse();
+    Ok((summaries, cut))
+}
+
+/// Takes the steps of the commits after `base`, or of all there are. `cut`: there were more before them.
+fn fold(base: Option<State>, summaries: &[OwnSummary], cut: bool) -> State {
+    let newest = summaries.last().expect("the newest summary is readable");
+    let oldest_us = summaries[0].record.committed_at_us;
+    let cut_us = cut.then_some(oldest_us);
+    let mut state = base.unwrap_or_else(|| {
+        let (identity, policy) = (identity(newest), newest.record.policy.clone());
+        State::new(identity, &newest.offsets.subscription, policy, oldest_us)
+    });
+    for summary in summaries {
+        state.apply(&summary.record, cut_us);
+    }
+    state.published = newest.published.clone();
+    for ((topic, partition), (next_offset, leader_epoch)) in &newest.offsets.next {
+        let topic: &mut TopicState = state.topics.entry(topic.clone()).or_default();
+        let known = topic.partitions.entry(*partition).or_insert_with(|| unknown(cut_us));
+        known.next_offset = *next_offset;
+        known.leader_epoch = *leader_epoch;
+    }
+    for (topic, id) in &newest.offsets.topic_ids {
+        state.topics.entry(topic.clone()).or_default().id = Some(*id);
+    }
+    if cut {
+        keep_edges(&mut state, newest);
+    }
+    state
+}
+
+/// What the lost part of the chain would have said of complete-from and gaps is taken from what was published.
+fn keep_edges(state: &mut State, newest: &OwnSummary) {
+    for open in &newest.open_gaps {
+        if state.partition(&open.topic, open.partition).is_some_and(|known| known.gap.is_some()) {
+            continue;
+        }
+        match open.from_us {
+            Some(from_us) => state.published.gaps.add(from_us, open.to_us),
+            None => state.published.lost_before_us = state.published.lost_before_us.max(Some(open.to_us)),
+        }
+    }
+    if let CompleteFrom::From(us) = newest.published.complete_from {
+        state.published.lost_before_us = state.published.lost_before_us.max(Some(us));
+    }
+}
+
+fn identity(summary: &OwnSummary) -> Identity {
+    Identity {
+        writer: summary.writer.clone(),
+        cluster_id: summary.cluster_id.clone(),
+        installation: summary.installation.clone(),
+        table_uuid: summary.table_uuid,
+        table_ref: summary.table_ref.clone(),
+    }
+}
+
+/// What a reader of a table may count on.
+#[must_use]
+pub fn read_claim(table: &TableView<'_>) -> Reading {
+    let held = |why: Held, last: Option<TableClaim>| Reading::Held { why, last };
+    let property = match read_properties(table.properties) {
+        Ok(property) => property,
+        Err(bad) => return held(Held::Unreadable(bad), None),
+    };
+    let own = |snapshot: &&Ancestor| snapshot.summary.contains_key(COMMIT_ID);
+    let newest = table.lineage.snapshots.iter().find(own);
+    let (property, newest) = match (property, newest) {
+        (None, None) => return Reading::Nothing,
+        (None, Some(_)) => return held(Held::Removed, None),
+        (Some(property), None) if table.lineage.broken => return held(Held::LineageUnknown, Some(property)),
+        (Some(property), None) => return held(Held::NotInAncestry, Some(property)),
+        (Some(property), Some(newest)) => (property, newest),
+    };
+    let here = |claim: &TableClaim| claim.table_uuid == table.table_uuid && claim.table_ref == table.table_ref;
+    if !here(&property) {
+        return held(Held::Void, Some(property));
+    }
+    if newest.summary.contains_key(CHERRY_PICKED) {
+        let snapshot_id = newest.snapshot_id;
+        return held(Held::CherryPicked { snapshot_id }, Some(property));
+    }
+    let claim = match read_summary(&newest.summary) {
+        Ok(Some(summary)) => summary.table_claim(),
+        Ok(None) => return held(Held::NotInAncestry, Some(property)),
+        Err(bad) => return held(Held::Unreadable(bad), Some(property)),
+    };
+    if !here(&claim) {
+        return held(Held::Void, Some(property));
+    }
+    let id = Some(property.commit_id);
+    let mut ancestors = table.lineage.snapshots.iter();
+    let in_ancestry = ancestors.any(|snapshot| summary_commit_id(&snapshot.summary) == id);
+    let expired = table.lineage.broken && claim.claim.epoch == property.claim.epoch;
+    if !in_ancestry && !expired {
+        return held(Held::NotInAncestry, Some(property));
+    }
+    Reading::Claim(with_margin(claim, &property))
+}
+
+/// The summary's claim, with the margin of the properties where they are of the same commit.
+fn with_margin(mut claim: TableClaim, property: &TableClaim) -> TableClaim {
+    let same = claim.commit_id == property.commit_id
+        && claim.claim.finalized_before_us == property.claim.finalized_before_us;
+    claim.claim.margin_us = property.claim.margin_us.filter(|_| same);
+    claim
+}
+
+impl Claim {
+    /// Whether everything with an event time in `[from_us, before_us)` is there.
+    #[must_use]
+    pub fn covers(&self, from_us: i64, before_us: i64) -> Coverage {
+        if let CompleteFrom::From(complete_from_us) = self.complete_from
+            && from_us < complete_from_us
+        {
+            return Coverage::BeforeCompleteFrom { complete_from_us };
+        }
+        if let Some((from_us, to_us)) = self.gaps.within(from_us, before_us) {
+            return Coverage::Gap { from_us, to_us };
+        }
+        match self.finalized_before_us {
+            Some(claim_us) if before_us <= claim_us => Coverage::Ready,
+            _ => Coverage::NotYet,
+        }
+    }
+}
