@@ -1,6 +1,7 @@
 //! The one integration binary, a line a module: real servers start once for all of them.
 #![expect(
     clippy::panic,
+    clippy::unwrap_used,
     reason = "the exemption for tests in clippy.toml does not reach the plain functions that they share"
 )]
 
