@@ -3,9 +3,13 @@
 //! A room below may be used by the rooms above it, never the other way round; `tests/house.rs` checks it.
 //! From the top:
 //! - `kafka`: the source: assignment, positions, end offsets, identity of cluster and topic, dead letters.
-//! - `cdc`: bytes of a record to typed rows, or a signal; a file a format; pure.
+//! - `process`: logging, metrics, the stop signal, secrets, the admin server, and the only reader of the clock.
+//! - `cdc`: bytes of change events to typed rows and signals, one file per format; pure.
+//! - `api`: the manifest, the conditions and reasons, and what a worker is given and answers; pure.
 //! - `watermark`: before which event time a table is complete, and every name on the table; pure.
 
+pub mod api;
 pub mod cdc;
 pub mod kafka;
+pub mod process;
 pub mod watermark;

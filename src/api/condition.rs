@@ -1,0 +1,331 @@
+//! Why something is as it is: the conditions of a pipeline and one list of reasons, each with its remedy.
+//!
+//! A reason is a stable name that errors, `/progress`, logs, metrics and conditions share: whoever sees one can look it up.
+//! The name comes from the variant and is never written twice.
+
+use serde::{Deserialize, Serialize};
+use strum::{EnumMessage, IntoStaticStr};
+
+/// What is said about a pipeline as a whole.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+    EnumMessage,
+    strum::EnumIter,
+)]
+pub enum ConditionType {
+    /// The specification can be run as it is written.
+    Accepted,
+    /// Rows are read and committed.
+    Ready,
+    /// The claim follows the clock; when false, the reason says what holds it.
+    Advancing,
+    /// The pipeline is stopped because its specification asks for it.
+    Suspended,
+}
+
+/// A condition's answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+pub enum Answer {
+    /// Yes.
+    True,
+    /// No, and the reason says why.
+    False,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// One condition as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// What is said.
+    #[serde(rename = "type")]
+    pub kind: ConditionType,
+    /// Whether it is so.
+    pub status: Answer,
+    /// Why.
+    pub reason: Reason,
+    /// The values that belong to the reason.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub message: String,
+}
+
+/// Every reason there is.
+///
+/// [`Reason::label`] is the name of the variant and part of the public interface.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+    EnumMessage,
+    strum::EnumIter,
+    strum::Display,
+)]
+pub enum Reason {
+    // The usual course.
+    /// All is as it should be.
+    AsExpected,
+    /// The pipeline is being opened: its table, its topics, its positions.
+    Starting,
+    /// The specification says `suspend: true`.
+    Suspended,
+    /// The worker is stopping.
+    Stopping,
+
+    // The specification.
+    /// A field is wrong, or two fields do not go together.
+    SpecInvalid,
+    /// A secret that the specification refers to is not there.
+    SecretMissing,
+
+    // The source.
+    /// A listed topic does not exist, or a pattern matches none.
+    TopicNotFound,
+    /// A topic was deleted and made again under its name.
+    TopicRecreated,
+    /// The brokers belong to another cluster than the one in the table.
+    ClusterChanged,
+    /// The next offset of a partition is no longer in its log.
+    OffsetOutOfRange,
+    /// The log ends before what was read from it, or another leader wrote other rows there.
+    LogTruncated,
+    /// A partition that was read is gone.
+    PartitionGone,
+    /// The topics have more partitions than one pipeline can keep in its table.
+    TooManyPartitions,
+    /// No broker answers.
+    BrokerUnreachable,
+    /// A broker refuses the client.
+    BrokerRefused,
+    /// Another member of the consumer group took the partitions; their rows are read there.
+    PartitionsMoved,
+    /// Rows cannot be decoded and no dead-letter topic is configured.
+    Undecodable,
+    /// Rows that could not be decoded cannot be written to the dead-letter topic either.
+    DeadLetterFailed,
+
+    // The table.
+    /// The catalog does not answer.
+    CatalogUnreachable,
+    /// The catalog refuses the request.
+    CatalogRefused,
+    /// Files cannot be written or read where the table keeps them.
+    StorageFailed,
+    /// The table has another UUID than the one its state names.
+    TableRecreated,
+    /// The table's layout is not the one that the specification asks for.
+    TableMismatch,
+    /// The table's columns and the source's do not go together.
+    SchemaMismatch,
+    /// The table belongs to another writer.
+    WriterMismatch,
+    /// The table belongs to another installation of Tidemark.
+    InstallationMismatch,
+    /// The table's history does not lead to a commit of this writer.
+    LineageUnknown,
+    /// The state on the table was written by a newer version.
+    StateTooNew,
+    /// The state on the table cannot be read.
+    StateUnreadable,
+    /// Another commit came first; the claim is worked out again on top of it.
+    CommitConflict,
+    /// A commit got no answer; the table is read to see whether it took effect.
+    CommitUnknown,
+    /// The table is further than this worker: another one has taken its partitions over, and its batch was dropped.
+    Fenced,
+
+    // What holds a claim.
+    /// The cell is not over yet, or its rows may still be on their way within the declared delay.
+    CellOpen,
+    /// Fewer commits with rows than the window needs, and the partition is not caught up.
+    WindowIncomplete,
+    /// The window of recent rows still reaches into the cell, and the partition is not caught up.
+    PartitionBehind,
+    /// A partition brings no rows, and nobody has said that all of it was read.
+    PartitionSilent,
+    /// The broker has not been asked, or has not answered, since the cell ended.
+    BrokerNotAsked,
+    /// An initial snapshot is being read; its rows say nothing about time.
+    SnapshotRunning,
+    /// The topics have no partition.
+    NoPartition,
+    /// The broker names a partition that no commit has anchored yet.
+    PartitionNew,
+    /// The worker runs with an older policy than the table was last written with.
+    PolicyOutdated,
+    /// No rows, and every partition is read to its end.
+    Idle,
+}
+
+impl Reason {
+    /// The name as it is shown.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        self.into()
+    }
+
+    /// What a person does about it; for a state that ends by itself, when that is.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        self.of_course()
+            .or_else(|| self.of_the_source())
+            .or_else(|| self.of_the_table())
+            .unwrap_or_else(|| self.of_a_hold())
+    }
+
+    fn of_course(self) -> Option<&'static str> {
+        Some(match self {
+            Self::AsExpected => "nothing to do",
+            Self::Starting => "ends by itself; if it lasts, the log says what is waited for",
+            Self::Suspended => "set suspend: false to go on from where the table stands",
+            Self::Stopping => "ends by itself within the grace period",
+            Self::SpecInvalid => "correct the fields that the message names",
+            Self::SecretMissing => {
+                "provide the file $TIDEMARK_SECRETS/<name>/<key> or the variable TIDEMARK_SECRET_<NAME>_<KEY>; it is looked for again by itself"
+            }
+            _ => return None,
+        })
+    }
+
+    fn of_the_source(self) -> Option<&'static str> {
+        Some(match self {
+            Self::TopicNotFound => {
+                "create the topic, or correct source.kafka.topics or topicPattern"
+            }
+            Self::TopicRecreated => {
+                "if the new topic continues the old one, name its id in source.accept.topicIds; rows that were only in the old one are lost"
+            }
+            Self::ClusterChanged => {
+                "point source.kafka.bootstrapServers back, or name the new cluster in source.accept.clusterId"
+            }
+            Self::OffsetOutOfRange | Self::LogTruncated | Self::PartitionGone => {
+                "rows are lost at the source: set source.onGap: Continue to go on; the gap is then part of the claim"
+            }
+            Self::TooManyPartitions => {
+                "split the topics over several pipelines, each with a table of its own"
+            }
+            Self::BrokerUnreachable => {
+                "check source.kafka.bootstrapServers and the network; it is tried again by itself"
+            }
+            Self::BrokerRefused => {
+                "grant the client read and describe on its topics and group; it is tried again by itself"
+            }
+            Self::PartitionsMoved => "nothing to do: another worker of the group reads them",
+            Self::Undecodable => {
+                "correct the producer and move the row away, or set source.deadLetter.topic"
+            }
+            Self::DeadLetterFailed => {
+                "check that the dead-letter topic exists and may be written; it is tried again by itself"
+            }
+            _ => return None,
+        })
+    }
+
+    fn of_the_table(self) -> Option<&'static str> {
+        Some(match self {
+            Self::CatalogUnreachable => {
+                "check sink.catalog.uri and the network; it is tried again by itself"
+            }
+            Self::CatalogRefused => {
+                "check the credential and the rights on the catalog; it is tried again by itself"
+            }
+            Self::StorageFailed => {
+                "check space and rights where the table keeps its files; it is tried again by itself"
+            }
+            Self::TableRecreated => {
+                "if the new table is meant, name its UUID in sink.accept.tableUuid; it then starts without the old one's claim"
+            }
+            Self::TableMismatch => {
+                "change the specification to what the table has, or name another table"
+            }
+            Self::SchemaMismatch => {
+                "change the column that the message names in sink.schema or in the table"
+            }
+            Self::WriterMismatch => {
+                "one table has one pipeline: name another table, or delete the other pipeline and run this one under its name"
+            }
+            Self::InstallationMismatch => {
+                "if the other installation no longer runs, name it in sink.accept.installation"
+            }
+            Self::LineageUnknown => {
+                "look at what replaced the table's snapshots; sink.accept.lineage with the current snapshot id starts a new claim"
+            }
+            Self::StateTooNew => "run the version that wrote the table, or a later one",
+            Self::StateUnreadable => {
+                "restore the table's properties, or remove the state property: it is rebuilt from the snapshots"
+            }
+            Self::CommitConflict | Self::CommitUnknown | Self::Fenced => {
+                "nothing to do: it is settled by reading the table again"
+            }
+            _ => return None,
+        })
+    }
+
+    fn of_a_hold(self) -> &'static str {
+        match self {
+            Self::CellOpen => "ends by itself, at the latest maxDelay after the end of the cell",
+            Self::WindowIncomplete => {
+                "ends with more commits or once the partition is caught up; a smaller finalization.windowCommits needs fewer"
+            }
+            Self::PartitionBehind => {
+                "ends when the rows of the partition have passed the cell; if the lag grows, add replicas"
+            }
+            Self::PartitionSilent => {
+                "allow the term CaughtUp in finalization.terms, or find out why the partition cannot be read to its end"
+            }
+            Self::BrokerNotAsked => {
+                "check the broker's answers in the log; it is asked again every commit interval"
+            }
+            Self::SnapshotRunning => "ends with the first streamed row",
+            Self::PartitionNew => "ends with the next commit",
+            Self::NoPartition => "create the topic's partitions, or correct the topics",
+            Self::PolicyOutdated => {
+                "restart the worker that runs the older settings, or wait until it has loaded the new ones"
+            }
+            _ => "nothing to do",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strum::IntoEnumIterator;
+
+    use super::*;
+
+    /// A reason without a way on leaves a person alone with a name.
+    #[test]
+    fn every_reason_has_a_remedy() {
+        let careless = [Reason::AsExpected, Reason::Idle];
+        for reason in Reason::iter() {
+            let remedy = reason.remedy();
+            assert_eq!(
+                remedy == "nothing to do",
+                careless.contains(&reason),
+                "{reason}: {remedy}"
+            );
+        }
+    }
+
+    #[test]
+    fn label_is_the_variant() {
+        assert_eq!(Reason::TopicRecreated.label(), "TopicRecreated");
+        assert_eq!(serde_json::to_string(&Reason::Idle).unwrap(), "\"Idle\"");
+    }
+}

@@ -1,0 +1,30 @@
+//! What people and programs say to each other: the manifest, the conditions and reasons, and what a worker is given and answers.
+//!
+//! A manifest ([`pipeline`]) is read and checked ([`manifest`]), resolved ([`mod@effective`]), and handed to a worker ([`worker`]).
+//!
+//! Pure: texts in, values or faults out.
+
+use kube::CustomResourceExt;
+
+pub mod condition;
+pub mod effective;
+pub mod manifest;
+pub mod pipeline;
+pub mod quantity;
+pub mod worker;
+
+pub use condition::Reason;
+pub use effective::effective;
+pub use manifest::{Fault, load_manifests, parse_manifests};
+pub use worker::{EffectiveSpec, Progress};
+
+/// The custom resource definitions, each as a file name and its YAML.
+///
+/// # Panics
+/// Never: a definition can be written as YAML.
+#[must_use]
+pub fn custom_resource_definitions() -> Vec<(&'static str, String)> {
+    let pipeline = serde_yaml::to_string(&pipeline::IngestionPipeline::crd())
+        .expect("a custom resource definition is valid YAML");
+    vec![("ingestionpipelines.tidemark.dev.yaml", pipeline)]
+}

@@ -1,0 +1,538 @@
+//! The custom resource `IngestionPipeline`: one stream of changes from Kafka into one table.
+//!
+//! Every leaf is optional but where the rows come from and where they go: `effective` fills what is left out. No default is
+//! written into the schema, so that a later version, or a policy, can still decide it.
+//!
+//! The doc comment of a field is what `kubectl explain` shows.
+
+#![expect(
+    unreachable_pub,
+    reason = "KubeSchema repeats each struct within a function"
+)]
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::worker::{CatalogKind, Encoding, Format, OnGap, SecretRef, Term};
+
+/// A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.
+///
+/// The table, the writer, the consumer group and the catalog are the pipeline's identity and cannot be changed.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[kube(
+    group = "tidemark.dev",
+    version = "v1alpha1",
+    kind = "IngestionPipeline",
+    namespaced,
+    shortname = "ipl",
+    category = "tidemark",
+    doc = "A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.",
+    derive = "PartialEq",
+    printcolumn = r#"{"name": "Table", "type": "string", "jsonPath": ".spec.sink.table", "description": "The table it writes."}"#,
+    printcolumn = r#"{"name": "Format", "type": "string", "jsonPath": ".spec.source.format", "description": "What the messages are."}"#,
+    printcolumn = r#"{"name": "Suspended", "type": "boolean", "jsonPath": ".spec.suspend", "description": "Whether it is asked to stand still."}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.sink.table == oldSelf.sink.table").message("sink.table cannot be changed; make another pipeline for another table"),
+    validation = Rule::new("has(self.sink.writer) == has(oldSelf.sink.writer) && (!has(self.sink.writer) || self.sink.writer == oldSelf.sink.writer)").message("sink.writer cannot be set, changed or removed; the table knows the pipeline by it"),
+    validation = Rule::new("has(self.source.kafka.groupId) == has(oldSelf.source.kafka.groupId) && (!has(self.source.kafka.groupId) || self.source.kafka.groupId == oldSelf.source.kafka.groupId)").message("source.kafka.groupId cannot be set, changed or removed"),
+    validation = Rule::new("self.sink.catalog.type == oldSelf.sink.catalog.type && self.sink.catalog.uri == oldSelf.sink.catalog.uri && has(self.sink.catalog.name) == has(oldSelf.sink.catalog.name) && (!has(self.sink.catalog.name) || self.sink.catalog.name == oldSelf.sink.catalog.name) && has(self.sink.catalog.warehouse) == has(oldSelf.sink.catalog.warehouse) && (!has(self.sink.catalog.warehouse) || self.sink.catalog.warehouse == oldSelf.sink.catalog.warehouse)").message("sink.catalog type, uri, name and warehouse cannot be changed; make another pipeline for another catalog"),
+    validation = Rule::new("self.source.format != 'Json' || !has(self.eventTime) || !has(self.eventTime.from) || self.eventTime.from != 'SourceCommit'").message("eventTime.from: SourceCommit needs a source.format that carries it; with Json take Column, Header or RecordTimestamp"),
+    validation = Rule::new("!has(self.eventTime) || !has(self.eventTime.from) || self.eventTime.from != 'Column' || (has(self.eventTime.operations) && self.eventTime.operations == 'Creates') || (has(self.finalization) && has(self.finalization.maxAge))").message("eventTime.from: Column needs eventTime.operations: Creates or finalization.maxAge: updates carry old values"),
+    validation = Rule::new("!has(self.source.deadLetter) || !has(self.source.kafka.topics) || !(self.source.deadLetter.topic in self.source.kafka.topics)").message("source.deadLetter.topic is one of source.kafka.topics: its rows would be read again")
+)]
+pub struct IngestionPipelineSpec {
+    /// Where the rows come from.
+    pub source: SourceSpec,
+    /// Which time of a row counts for the claim. Built-in default: the source's commit time, or the record's timestamp with `Json`.
+    ///
+    /// A change holds for the rows read after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_time: Option<EventTimeSpec>,
+    /// Where the rows go.
+    pub sink: SinkSpec,
+    /// When a cell of event time counts as complete: the bounds that the claim rests on.
+    ///
+    /// Each change raises the policy revision and never takes back a published cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finalization: Option<FinalizationSpec>,
+    /// How many workers run it and what each may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerSpec>,
+    /// Whether the pipeline stands still. Built-in default `false`.
+    ///
+    /// What is buffered is committed first. Going on starts where the table stands: nothing is lost as long as Kafka keeps the rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+}
+
+/// The source of the rows.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceSpec {
+    /// The Kafka cluster and the topics.
+    pub kafka: KafkaSpec,
+    /// What the messages are: `DebeziumJson` are Debezium's change events without the schema envelope; `Json` are a state a key, where a null value is a delete.
+    ///
+    /// With `Json` the key columns are those of `sink.schema` with `key: true`: fields of the record's key, or the whole key where there is one such column and the key is no object.
+    #[schemars(with = "FormatName")]
+    pub format: Format,
+    /// What happens where rows are lost at the source (a stored offset below the log's start, a truncated log): `Stop` or `Continue`. Built-in default `Stop`.
+    ///
+    /// With `Continue` the pipeline goes on behind the gap and the claim names the gap for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<OnGapName>")]
+    pub on_gap: Option<OnGap>,
+    /// Where rows go that cannot be decoded. Without it the pipeline stops at the first one.
+    ///
+    /// How many went there is part of the claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<DeadLetterSpec>,
+    /// Changes of the source's identity that you agree to. The pipeline stops at each other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accept: Option<SourceAcceptSpec>,
+}
+
+/// A Kafka cluster and topics of it.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.topics) != has(self.topicPattern)").message("set one of topics and topicPattern"),
+    validation = Rule::new("(has(self.startFrom) && self.startFrom == 'Timestamp') == has(self.startTimestamp)").message("startTimestamp goes with startFrom: Timestamp, and each needs the other")
+)]
+pub struct KafkaSpec {
+    /// The brokers to ask first, `host:port` separated by commas. At most 2048 characters.
+    ///
+    /// The cluster found there is remembered in the table; another one stops the pipeline.
+    #[schemars(length(min = 1, max = 2048))]
+    pub bootstrap_servers: String,
+    /// The topics to read, 1 to 100. All feed the one table, so their rows have the same columns.
+    ///
+    /// A listed topic that does not exist stops the pipeline. One that is removed retires its partitions in the next commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 100),
+        inner(length(min = 1, max = 249), regex(pattern = r"^[a-zA-Z0-9._-]+$"))
+    )]
+    pub topics: Option<Vec<String>>,
+    /// A regular expression; all topics whose whole name matches are read. Instead of `topics`, at most 512 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub topic_pattern: Option<String>,
+    /// Where reading starts in a table that the pipeline has not written: `Earliest`, `Latest` or `Timestamp`. Built-in default `Earliest`.
+    ///
+    /// The first commit, an empty one, fixes it; a later change has no effect. A partition that appears later starts at its first row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_from: Option<StartFromName>,
+    /// The instant for `startFrom: Timestamp`: the first row whose Kafka timestamp is not before it, as `2026-11-30T10:00:00Z`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_timestamp: Option<InstantText>,
+    /// The consumer group. Built-in default `tidemark.<namespace>.<name>`; it cannot be set, changed or removed later.
+    ///
+    /// It shares the partitions out above one replica, and lag tools find the committed offsets there. Where the pipeline goes on is decided by the table alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 249), regex(pattern = r"^[a-zA-Z0-9._-]+$"))]
+    pub group_id: Option<String>,
+    /// Further options of the Kafka client by librdkafka's names, at most 64, as `fetch.message.max.bytes: "1048576"`.
+    ///
+    /// Options that would break exactly-once, and passwords, are refused by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
+    pub properties: Option<BTreeMap<String, String>>,
+}
+
+/// A topic for rows that cannot be decoded.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DeadLetterSpec {
+    /// The topic. It has to exist, on the same cluster.
+    ///
+    /// Key, value and headers stay as they came; `tidemark.reason`, `.topic`, `.partition`, `.offset` and `.error` are added. A row may be there twice after a crash.
+    #[schemars(length(min = 1, max = 249), regex(pattern = r"^[a-zA-Z0-9._-]+$"))]
+    pub topic: String,
+}
+
+/// Changes of the source's identity that are agreed to.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceAcceptSpec {
+    /// The id of the Kafka cluster to go on with, after a move to another one that holds the same rows at the same offsets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub cluster_id: Option<String>,
+    /// The ids of topics that were deleted and made again, to be read from their first row. At most 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<UuidText>>", length(max = 100))]
+    pub topic_ids: Option<Vec<Uuid>>,
+}
+
+/// Which time of a row counts.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("(has(self.from) && self.from == 'Column') == has(self.column)").message("column goes with from: Column, and each needs the other"),
+    validation = Rule::new("(has(self.from) && self.from == 'Header') == has(self.header)").message("header goes with from: Header, and each needs the other"),
+    validation = Rule::new("!has(self.operations) || has(self.column)").message("operations goes with from: Column"),
+    validation = Rule::new("!has(self.encoding) || has(self.header)").message("encoding goes with from: Header; a column's encoding stands in sink.schema")
+)]
+pub struct EventTimeSpec {
+    /// Where it is: `SourceCommit` is when the source committed the change, `Column` a column, `Header` a header of the record, `RecordTimestamp` its Kafka timestamp.
+    ///
+    /// Built-in default `SourceCommit`, with `Json` `RecordTimestamp`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<EventTimeFrom>,
+    /// The column for `from: Column`. Its type is `timestamp`, `timestamptz` or `date`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub column: Option<String>,
+    /// The header for `from: Header`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub header: Option<String>,
+    /// How the header's value is written: `Seconds`, `Millis`, `Micros` or `Nanos` since 1970, or `Iso`. Built-in default `Millis`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<EncodingName>")]
+    pub encoding: Option<Encoding>,
+    /// Which changes have a say with `from: Column`: `All` or `Creates`. Built-in default `All`.
+    ///
+    /// An update carries the old value of a column such as `created_at`; with `All` set `finalization.maxAge`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operations: Option<Operations>,
+}
+
+/// The table and how it is written.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SinkSpec {
+    /// Where the table is registered.
+    pub catalog: CatalogSpec,
+    /// The table, `namespace.table`; the namespace may have several parts. It cannot be changed.
+    ///
+    /// A missing one is made. An existing one is checked first, and every disagreement is named.
+    #[schemars(length(min = 3, max = 512), regex(pattern = r"^[^.\s]+(\.[^.\s]+)+$"))]
+    pub table: String,
+    /// The name under which the pipeline writes to its table. Built-in default `<namespace>.<name>`; it cannot be set, changed or removed later.
+    ///
+    /// The table refuses a writer it does not know, so set it to the old name when a pipeline moves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 316),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+    )]
+    pub writer: Option<String>,
+    /// The source's columns, at most 1000. Without it the table has to exist and its own columns count.
+    ///
+    /// A column added here is added to the table. Fields of a message that are no column are counted and left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1000))]
+    pub schema: Option<Vec<ColumnSpec>>,
+    /// What the names of the metadata columns begin with. Built-in default `_cdc_`.
+    ///
+    /// A column of the source that begins so is refused. It cannot be changed once the table is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 2, max = 32),
+        regex(pattern = r"^[a-zA-Z_][a-zA-Z0-9_]*$")
+    )]
+    pub metadata_prefix: Option<String>,
+    /// How a new table is partitioned: `Hour` (of the event time), `None`, or transforms, as `day(_cdc_event_time), bucket(16, customer)`. Built-in default `Hour`.
+    ///
+    /// The transforms are `identity`, `year`, `month`, `day`, `hour`, `bucket(n, column)` and `truncate(n, column)`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub partitioning: Option<String>,
+    /// When rows are committed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitSpec>,
+    /// What is kept of the table's history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expire: Option<ExpireSpec>,
+    /// Changes of the table's identity that you agree to. The pipeline stops at each other one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accept: Option<SinkAcceptSpec>,
+}
+
+/// An Iceberg catalog.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.type != 'Sql' || has(self.warehouse)").message("warehouse is needed with type: Sql: the location below which new tables are made"))]
+pub struct CatalogSpec {
+    /// Which protocol it speaks: `Rest` is the Iceberg REST protocol, `Sql` are tables in SQLite or PostgreSQL as PyIceberg and Java keep them.
+    #[serde(rename = "type")]
+    #[schemars(with = "CatalogKindName")]
+    pub kind: CatalogKind,
+    /// Where it is: `http://catalog:8181`, `sqlite:///var/lake/catalog.db` or `postgresql://user@host/db`. A password in it is refused.
+    #[schemars(length(min = 1, max = 2048))]
+    pub uri: String,
+    /// The catalog's name, under which a SQL catalog keeps its tables. Built-in default `default`, as PyIceberg's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 255))]
+    pub name: Option<String>,
+    /// The warehouse: its name (`Rest`), or the location below which new tables are made (`Sql`), as `file:///var/lake`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2048))]
+    pub warehouse: Option<String>,
+    /// The secret that opens it: `id:secret` or a token (`Rest`), a password (`Sql`).
+    ///
+    /// A changed secret is read again by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub credential_ref: Option<SecretRef>,
+    /// Further options of the catalog and its storage, at most 64. Secrets are refused by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
+    pub properties: Option<BTreeMap<String, String>>,
+}
+
+/// A column of the source.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ColumnSpec {
+    /// The name, at the source and in the table.
+    #[schemars(length(min = 1, max = 255))]
+    pub name: String,
+    /// The type by Iceberg's names: `boolean`, `int`, `long`, `float`, `double`, `decimal(p,s)`, `date`, `time`, `timestamp`, `timestamptz`, `string`, `uuid`, `binary`.
+    #[serde(rename = "type")]
+    #[schemars(
+        length(min = 3, max = 16),
+        regex(
+            pattern = r"^(boolean|int|long|float|double|date|time|timestamp|timestamptz|string|uuid|binary|decimal\([0-9]{1,2}, ?[0-9]{1,2}\))$"
+        )
+    )]
+    pub data_type: String,
+    /// Whether it is part of the row's key. Built-in default `false`.
+    ///
+    /// Key columns are required in the table, all others may be null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<bool>,
+    /// How the value is written in the message, where the type does not tell; as `Millis` for a `timestamptz`.
+    ///
+    /// Built-in default with `DebeziumJson`: `Days` for `date`, `Iso` for `timestamptz`, `Base64` for `decimal` and `binary`; for `time` and `timestamp` it has to be said, because the unit depends on the source's column. With `Json`: `Iso` for all times, `Plain` for `decimal`, `Base64` for `binary`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<EncodingName>")]
+    pub encoding: Option<Encoding>,
+}
+
+/// When rows are committed.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CommitSpec {
+    /// The longest time between two commits while there are rows, from `1s` to `1h`. Built-in default `60s`.
+    ///
+    /// A shorter one makes rows and claim visible earlier, and files smaller. It takes effect with the next commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<LengthText>,
+}
+
+/// What is kept of a table's history.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ExpireSpec {
+    /// Whether this pipeline expires old snapshots and deletes their files. Built-in default `true`.
+    ///
+    /// Set `false` where something else does: a table has one who expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// How long the pipeline's own snapshots are kept, from `1m` to `30d`. Built-in default `6h`. `history.expire.*` on the table wins.
+    ///
+    /// A reader that travels in time further back finds nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<LengthText>,
+    /// How many of its own snapshots are kept at most, from 3 to 1000. Built-in default 300.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 3, max = 1000))]
+    pub keep_snapshots: Option<u32>,
+    /// How long after the expiry of its last snapshot a metadata file is deleted, from `0s` to `7d`. Built-in default `1h`.
+    ///
+    /// A reader that started before the expiry may still need it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grace: Option<LengthText>,
+}
+
+/// Changes of the table's identity that are agreed to.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SinkAcceptSpec {
+    /// The UUID of the table to go on with, after it was made again. The old one's claim does not hold for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<UuidText>")]
+    pub table_uuid: Option<Uuid>,
+    /// The installation to take the table over from. It must no longer run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub installation: Option<String>,
+    /// The current snapshot, where the table's history no longer leads to a commit of this writer. A new claim starts there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<i64>,
+}
+
+/// The bounds that a claim rests on.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct FinalizationSpec {
+    /// What is finalized at once: a length from `1s` up that divides a day, counted from midnight UTC. Built-in default `1h`.
+    ///
+    /// With `15m`, 10:00–10:15 becomes final by itself, and the table is committed at least that often.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<LengthText>,
+    /// How far out of order the rows of one source partition may come. Built-in default `5m`, at most `168h`.
+    ///
+    /// A longer time makes the claim later, never wrong: with `15m`, 10:00–11:00 is final once every partition has passed 11:15. A change never takes back a published cell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_lateness: Option<LengthText>,
+    /// How long after its event time a row is in Kafka at the latest: capture, producer and clocks together. Built-in default `10m`, at most `168h`.
+    ///
+    /// It is the least delay of every claim. Too short a time can make a claim wrong where a partition is silent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_delay: Option<LengthText>,
+    /// How far in the future an event time may lie. Built-in default `5m`, at most `168h`.
+    ///
+    /// A row beyond it is written, counted as `future`, and has no say: one broken clock must not close cells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_future_skew: Option<LengthText>,
+    /// How old a row may be, against its Kafka timestamp. No bound by default; at most `10000d`.
+    ///
+    /// A row beyond it is written, counted as `past`, and has no say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<LengthText>,
+    /// How many commits with rows of a partition its window holds, from 1 to 64. Built-in default 3.
+    ///
+    /// More commits make the claim later and survive more disorder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 64))]
+    pub window_commits: Option<u32>,
+    /// How far back the window reaches at least, whatever the number of commits. None by default; at most `24h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_duration: Option<LengthText>,
+    /// What may close a cell: `Minimum` looks at the recent rows, `CaughtUp` at partitions that were read to their end. Built-in default both.
+    ///
+    /// Without `CaughtUp` a partition without new rows holds the claim. Readers can ask which one a claim rests on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<TermName>>", length(min = 1, max = 2))]
+    pub terms: Option<Vec<Term>>,
+    /// From when on the table is complete: `Unbounded` where it holds everything there ever was, or an instant. Worked out by default.
+    ///
+    /// By default that is the first cell that lies behind the first rows read. Set it only if you know that older rows are there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 40))]
+    pub complete_from: Option<String>,
+}
+
+/// How many workers run a pipeline and what each may use.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkerSpec {
+    /// How many workers share the partitions, from 1 to 64. Built-in default 1. `tidemark run` is one of them.
+    ///
+    /// With one the partitions are assigned without a group; a second copy by accident is harmless, the table fences it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 64))]
+    pub replicas: Option<u32>,
+    /// How many bytes of rows and open files a worker holds, from `16Mi` to `64Gi`. Built-in default `256Mi`.
+    ///
+    /// Reaching it closes files early; it does not commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_budget: Option<BytesText>,
+}
+
+/// Where reading starts.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartFromName {
+    /// At the first row that is still there.
+    Earliest,
+    /// At the rows that come after the first commit.
+    Latest,
+    /// At `startTimestamp`.
+    Timestamp,
+}
+
+/// Where the event time is.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventTimeFrom {
+    /// When the source committed the change.
+    SourceCommit,
+    /// A column of the row.
+    Column,
+    /// A header of the record.
+    Header,
+    /// The record's Kafka timestamp.
+    RecordTimestamp,
+}
+
+/// Which changes have a say.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operations {
+    /// All.
+    All,
+    /// Creations only.
+    Creates,
+}
+
+/// A text with the schema of a length.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(transparent)]
+pub struct LengthText(pub String);
+
+/// A text with the schema of a size.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(transparent)]
+pub struct BytesText(pub String);
+
+/// A text with the schema of an instant.
+#[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(transparent)]
+pub struct InstantText(pub String);
+
+/// Types that stand in a schema inline, under the description of their field.
+macro_rules! inline_schema {
+    ($($type:ident: $schema:tt;)*) => {$(
+        impl JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    )*};
+}
+
+/// Stand-ins for enums of [`super::worker`], which know no schema.
+macro_rules! schema_names {
+    ($($name:ident)*) => {$(
+        struct $name;
+    )*};
+}
+
+schema_names!(FormatName OnGapName CatalogKindName EncodingName TermName UuidText SecretRefSpec);
+
+inline_schema! {
+    LengthText: {"type": "string", "maxLength": 16, "pattern": "^([0-9]{1,9}(ms|s|m|h|d))+$"};
+    BytesText: {"type": "string", "maxLength": 16, "pattern": "^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$"};
+    InstantText: {"type": "string", "maxLength": 40, "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,18}(Z|[+-][0-9]{2}:[0-9]{2})$"};
+    FormatName: {"type": "string", "enum": ["DebeziumJson", "Json"]};
+    OnGapName: {"type": "string", "enum": ["Stop", "Continue"]};
+    CatalogKindName: {"type": "string", "enum": ["Rest", "Sql"]};
+    EncodingName: {"type": "string", "enum": ["Days", "Seconds", "Millis", "Micros", "Nanos", "Iso", "Plain", "Base64", "Hex"]};
+    TermName: {"type": "string", "enum": ["Minimum", "CaughtUp"]};
+    UuidText: {"type": "string", "maxLength": 36, "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"};
+    SecretRefSpec: {
+        "type": "object",
+        "required": ["name", "key"],
+        "properties": {
+            "name": {"type": "string", "minLength": 1, "maxLength": 253, "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "description": "The Secret."},
+            "key": {"type": "string", "minLength": 1, "maxLength": 253, "pattern": "^[-._a-zA-Z0-9]+$", "description": "The entry in it."}
+        }
+    };
+}

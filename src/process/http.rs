@@ -1,0 +1,133 @@
+//! The admin server of a process: `/healthz`, `/readyz`, `/metrics`, `/progress`, and routes that a command adds.
+//!
+//! Comes in: a listener, the metrics and a watched snapshot of the progress. Goes out: plain answers. It reads what others
+//! published last and never asks the data path, so a slow pipeline cannot make a probe fail.
+//!
+//! It shows no secret: progress holds none, and nothing else of a pipeline is answered.
+
+use axum::{
+    Json, Router,
+    extract::State,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use tokio::{net::TcpListener, sync::watch};
+use tokio_util::sync::CancellationToken;
+
+use super::Metrics;
+use crate::api::worker::Progress;
+
+/// The port of the admin server where no other is asked for.
+pub const ADMIN_PORT: u16 = 8080;
+
+/// What the server answers from.
+#[derive(Debug, Clone)]
+pub struct Admin {
+    /// All metrics of the process.
+    pub metrics: Metrics,
+    /// The newest snapshot of what the worker is doing.
+    pub progress: watch::Receiver<Progress>,
+}
+
+/// Serves until `stop` is cancelled; answers under way are finished.
+///
+/// # Errors
+/// The listener fails.
+pub async fn serve(
+    listener: TcpListener,
+    admin: Admin,
+    more: Router,
+    stop: CancellationToken,
+) -> Result<(), std::io::Error> {
+    let routes = routes(admin).merge(more);
+    axum::serve(listener, routes)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+}
+
+fn routes(admin: Admin) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .route("/progress", get(progress))
+        .with_state(admin)
+}
+
+/// Ready once every pipeline of the set has left its start, whether it then runs, waits or has stopped: one pipeline that
+/// needs a person must not take the others' pod away.
+async fn ready(State(admin): State<Admin>) -> Response {
+    let progress = admin.progress.borrow();
+    let starting = progress.starting();
+    if starting.is_empty() {
+        "ok\n".into_response()
+    } else {
+        let told = format!("starting: {}\n", starting.join(", "));
+        (StatusCode::SERVICE_UNAVAILABLE, told).into_response()
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], admin.metrics.encode())
+}
+
+async fn progress(State(admin): State<Admin>) -> Json<Progress> {
+    let snapshot = admin.progress.borrow().clone();
+    Json(snapshot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::worker::{PipelineProgress, RunState};
+
+    async fn answer(progress: &watch::Sender<Progress>, path: &str) -> (u16, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}{path}", listener.local_addr().unwrap());
+        let admin = Admin {
+            metrics: Metrics::default(),
+            progress: progress.subscribe(),
+        };
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(listener, admin, Router::new(), stop.clone()));
+        let response = reqwest::get(url).await.unwrap();
+        let answer = (response.status().as_u16(), response.text().await.unwrap());
+        stop.cancel();
+        server.await.unwrap().unwrap();
+        answer
+    }
+
+    fn snapshot(state: RunState) -> Progress {
+        let mut progress = Progress::default();
+        let pipeline = PipelineProgress {
+            pipeline: "shop/orders".into(),
+            state,
+            ..PipelineProgress::default()
+        };
+        progress.pipelines.insert("uid-1".into(), pipeline);
+        progress
+    }
+
+    #[tokio::test]
+    async fn ready_once_no_pipeline_is_starting() {
+        let (sender, _) = watch::channel(snapshot(RunState::Starting));
+        assert_eq!(
+            answer(&sender, "/readyz").await,
+            (503, "starting: shop/orders\n".into())
+        );
+        sender.send_replace(snapshot(RunState::Stopped));
+        assert_eq!(answer(&sender, "/readyz").await, (200, "ok\n".into()));
+        assert_eq!(answer(&sender, "/healthz").await, (200, "ok\n".into()));
+    }
+
+    #[tokio::test]
+    async fn progress_is_a_map_by_uid() {
+        let (sender, _) = watch::channel(snapshot(RunState::Running));
+        let (status, body) = answer(&sender, "/progress").await;
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(status, 200);
+        assert_eq!(body["pipelines"]["uid-1"]["state"], "Running");
+    }
+}
