@@ -3,6 +3,7 @@
 //! A room below may be used by the rooms above it, never the other way round; `tests/house.rs` checks it.
 //! From the top:
 //! - `kafka`: the source: assignment, positions, end offsets, identity of cluster and topic, dead letters.
+//! - `lake`: Iceberg tables: opening, writing, committing on a known base, lineage, maintenance.
 //! - `process`: logging, metrics, the stop signal, secrets, the admin server, and the only reader of the clock.
 //! - `cdc`: bytes of change events to typed rows and signals, one file per format; pure.
 //! - `api`: the manifest, the conditions and reasons, and what a worker is given and answers; pure.
@@ -11,5 +12,6 @@
 pub mod api;
 pub mod cdc;
 pub mod kafka;
+pub mod lake;
 pub mod process;
 pub mod watermark;

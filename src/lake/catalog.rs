@@ -1,0 +1,691 @@
+//! Opening a catalog and the storage beneath it.
+//!
+//! REST and SQL (SQLite, PostgreSQL) come out as the same `Arc<dyn Catalog>`. Every call of it has a deadline, and its errors
+//! name the catalog's address; secrets come in resolved and never show in `Debug`, errors or logs.
+//!
+//! Storage is the local file system: `file:/x`, `file:///x` and `/x` name the same file. Any other scheme is refused before
+//! a byte is written, for the local storage would take `s3://x` for a folder of that name.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use iceberg::io::{LocalFsStorageFactory, StorageFactory};
+use iceberg::table::Table;
+use iceberg::{
+    Catalog, CatalogBuilder, ErrorKind, Namespace, NamespaceIdent, Result as IcebergResult,
+    TableCommit, TableCreation, TableIdent,
+};
+use iceberg_catalog_rest::RestCatalogBuilder;
+use iceberg_catalog_sql::{SqlBindStyle, SqlCatalogBuilder};
+use sqlx::ConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
+
+use super::Error;
+
+/// Time one call of a catalog may take, when nothing else is set. Longer than the slowest commit of a healthy catalog, shorter
+/// than a commit interval that anyone would notice.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Time until a server must have taken the connection.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// How long a process waits for another one's write to the SQLite file. Writes take milliseconds.
+const SQLITE_BUSY: Duration = Duration::from_secs(20);
+
+/// Key under which an error carries the address of its catalog.
+const ADDRESS_KEY: &str = "catalog";
+
+/// A secret that does not show.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Takes the resolved secret.
+    #[must_use]
+    pub fn new(secret: impl Into<String>) -> Self {
+        Self(secret.into())
+    }
+
+    /// The secret itself; never log or store it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Which catalog, and where.
+#[derive(Clone, PartialEq, Eq)]
+pub enum CatalogKind {
+    /// An Iceberg REST catalog.
+    Rest {
+        /// `http://host:port` or `https://…`, with a path where the server has one.
+        uri: String,
+    },
+    /// Iceberg's SQL catalog, shared with `PyIceberg` and Java's `JdbcCatalog`.
+    Sql {
+        /// `sqlite:///path/to/file` or `postgres://user@host/database`.
+        uri: String,
+    },
+}
+
+impl CatalogKind {
+    /// The address without a password.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let (Self::Rest { uri } | Self::Sql { uri }) = self;
+        without_password(uri)
+    }
+}
+
+impl fmt::Debug for CatalogKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Rest { .. } => "Rest",
+            Self::Sql { .. } => "Sql",
+        };
+        f.debug_struct(name).field("uri", &self.address()).finish()
+    }
+}
+
+/// All that is needed to open a catalog.
+#[derive(Debug, Clone)]
+pub struct CatalogSettings {
+    /// Which catalog, and where.
+    pub kind: CatalogKind,
+    /// Its name; an SQL catalog keeps several catalogs apart by it.
+    pub name: String,
+    /// REST: the warehouse the server knows by this name, when it wants one. SQL: the folder for new tables.
+    pub warehouse: Option<String>,
+    /// Handed to the client as they are (`header.*`, `scope`, `prefix`, …).
+    pub properties: BTreeMap<String, String>,
+    /// REST: `client-id:client-secret` or the secret alone, exchanged for a token. SQL: the password, or `user:password`.
+    pub credential: Option<Secret>,
+    /// REST: a bearer token; wins over `credential`.
+    pub token: Option<Secret>,
+    /// Time one call may take.
+    pub deadline: Duration,
+}
+
+impl CatalogSettings {
+    /// Settings with nothing but an address; the catalog is called `tidemark`.
+    #[must_use]
+    pub fn new(kind: CatalogKind) -> Self {
+        Self {
+            kind,
+            name: "tidemark".to_owned(),
+            warehouse: None,
+            properties: BTreeMap::new(),
+            credential: None,
+            token: None,
+            deadline: CALL_DEADLINE,
+        }
+    }
+}
+
+/// Opens the catalog. A REST server is first asked when a table is.
+///
+/// # Errors
+/// [`Error::Settings`] for what cannot work, [`Error::Catalog`] when the database does not answer.
+pub async fn open(settings: &CatalogSettings) -> Result<Arc<dyn Catalog>, Error> {
+    let catalog: Arc<dyn Catalog> = match &settings.kind {
+        CatalogKind::Rest { uri } => open_rest(settings, uri).await?,
+        CatalogKind::Sql { uri } => open_sql(settings, uri).await?,
+    };
+    Ok(bounded(catalog, settings.kind.address(), settings.deadline))
+}
+
+/// Gives every call of a catalog a deadline, and its errors the address.
+#[must_use]
+pub fn bounded(catalog: Arc<dyn Catalog>, address: String, deadline: Duration) -> Arc<dyn Catalog> {
+    Arc::new(Bounded {
+        catalog,
+        address,
+        deadline,
+    })
+}
+
+/// Loads a table.
+///
+/// # Errors
+/// [`Error::NoSuchTable`] when the catalog says so; [`Error::Catalog`] when it says anything else, or nothing.
+pub async fn load(catalog: &dyn Catalog, table: &TableIdent) -> Result<Table, Error> {
+    catalog
+        .load_table(table)
+        .await
+        .map_err(|source| Error::from_catalog("load the table", table, source))
+}
+
+/// Path of a location on the local file system; `None` for any other storage.
+#[must_use]
+pub fn local_path(location: &str) -> Option<PathBuf> {
+    let path = match location.strip_prefix("file:") {
+        Some(rest) => {
+            let rest = rest.strip_prefix("//").unwrap_or(rest);
+            // `file://host/x`: another machine's file.
+            if !rest.starts_with('/') {
+                return None;
+            }
+            rest
+        }
+        None if location.starts_with('/') => location,
+        None => return None,
+    };
+    Some(PathBuf::from(path))
+}
+
+fn storage() -> Arc<dyn StorageFactory> {
+    Arc::new(LocalFsStorageFactory)
+}
+
+/// The client of a REST catalog; refuses an address that is none.
+pub(super) fn http_client(settings: &CatalogSettings, uri: &str) -> Result<reqwest::Client, Error> {
+    let invalid = |problem: String| Error::Settings {
+        field: "sink.catalog.uri",
+        value: without_password(uri),
+        problem,
+    };
+    let url = reqwest::Url::parse(uri)
+        .map_err(|error| invalid(format!("{error}; write it as http://host:port")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(invalid(
+            "a REST catalog is reached by http:// or https://".to_owned(),
+        ));
+    }
+    // The client's own default never times out (`iceberg-catalog-rest` 0.10.1).
+    reqwest::Client::builder()
+        .connect_timeout(CONNECT_DEADLINE)
+        .timeout(settings.deadline)
+        .pool_idle_timeout(Duration::from_secs(30))
+        .build()
+        .map_err(|error| invalid(format!("no HTTP client for it: {error}")))
+}
+
+async fn open_rest(settings: &CatalogSettings, uri: &str) -> Result<Arc<dyn Catalog>, Error> {
+    let client = http_client(settings, uri)?;
+    let mut properties: HashMap<String, String> = settings.properties.clone().into_iter().collect();
+    properties.insert("uri".to_owned(), uri.trim_end_matches('/').to_owned());
+    if let Some(warehouse) = &settings.warehouse {
+        properties.insert("warehouse".to_owned(), warehouse.clone());
+    }
+    if let Some(credential) = &settings.credential {
+        properties.insert("credential".to_owned(), credential.expose().to_owned());
+    }
+    if let Some(token) = &settings.token {
+        properties.insert("token".to_owned(), token.expose().to_owned());
+    }
+    let catalog = RestCatalogBuilder::default()
+        .with_storage_factory(storage())
+        .with_client(client)
+        .load(settings.name.clone(), properties)
+        .await
+        .map_err(|source| opening(settings, source))?;
+    Ok(Arc::new(catalog))
+}
+
+/// The address as the driver wants it, password included, and how it writes parameters. A missing SQLite file is created.
+pub(super) async fn sql_uri(
+    settings: &CatalogSettings,
+    uri: &str,
+) -> Result<(String, SqlBindStyle), Error> {
+    if uri.starts_with("sqlite:") {
+        return Ok((prepare_sqlite(uri).await?, SqlBindStyle::QMark));
+    }
+    if uri.starts_with("postgres://") || uri.starts_with("postgresql://") {
+        let uri = with_password(uri, settings.credential.as_ref())?;
+        return Ok((uri, SqlBindStyle::DollarNumeric));
+    }
+    Err(Error::Settings {
+        field: "sink.catalog.uri",
+        value: without_password(uri),
+        problem: "an SQL catalog is sqlite:///path/to/file or postgres://user@host/database"
+            .to_owned(),
+    })
+}
+
+async fn open_sql(settings: &CatalogSettings, uri: &str) -> Result<Arc<dyn Catalog>, Error> {
+    let (uri, bind_style) = sql_uri(settings, uri).await?;
+    let warehouse = sql_warehouse(settings.warehouse.as_deref())?;
+    let catalog = SqlCatalogBuilder::default()
+        .with_storage_factory(storage())
+        .uri(uri)
+        .warehouse_location(warehouse)
+        .sql_bind_style(bind_style)
+        .load(
+            settings.name.clone(),
+            settings.properties.clone().into_iter().collect(),
+        );
+    let catalog = tokio::time::timeout(settings.deadline, catalog)
+        .await
+        .unwrap_or_else(|_| Err(no_answer("open the catalog", settings.deadline)))
+        .map_err(|source| opening(settings, source))?;
+    Ok(Arc::new(catalog))
+}
+
+fn opening(settings: &CatalogSettings, source: iceberg::Error) -> Error {
+    Error::Catalog {
+        doing: "open",
+        source: Box::new(source.with_context(ADDRESS_KEY, settings.kind.address())),
+    }
+}
+
+/// Creates the file when missing and sets what lets several processes share it; the mode stays in the file.
+async fn prepare_sqlite(uri: &str) -> Result<String, Error> {
+    let invalid = |problem: String| Error::Settings {
+        field: "sink.catalog.uri",
+        value: uri.to_owned(),
+        problem,
+    };
+    let options = SqliteConnectOptions::from_str(uri)
+        .map_err(|error| invalid(format!("{error}; write it as sqlite:///path/to/file")))?;
+    let file = options.get_filename().to_owned();
+    if uri.contains(":memory:") || file.as_os_str().is_empty() {
+        return Err(invalid(
+            "a catalog in memory is lost between two connections; name a file: sqlite:///path/to/file".to_owned(),
+        ));
+    }
+    if let Some(folder) = file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(folder)
+            .map_err(|error| invalid(format!("its folder cannot be created: {error}")))?;
+    }
+    // Write-ahead log: readers do not wait for a writer, and a writer waits for another instead of failing.
+    let connection = options
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .busy_timeout(SQLITE_BUSY)
+        .connect()
+        .await
+        .map_err(|error| {
+            invalid(format!(
+                "cannot be opened ({error}); the file must be a database this user may write"
+            ))
+        })?;
+    drop(connection);
+    Ok(sqlite_uri(uri, &file))
+}
+
+fn sqlite_uri(uri: &str, file: &Path) -> String {
+    if uri.contains('?') {
+        uri.to_owned()
+    } else {
+        format!("sqlite://{}?mode=rwc", file.display())
+    }
+}
+
+fn sql_warehouse(warehouse: Option<&str>) -> Result<String, Error> {
+    let invalid = |value: &str, problem: &str| Error::Settings {
+        field: "sink.catalog.warehouse",
+        value: value.to_owned(),
+        problem: problem.to_owned(),
+    };
+    let Some(warehouse) = warehouse.filter(|text| !text.is_empty()) else {
+        return Err(invalid(
+            "",
+            "an SQL catalog needs the folder for new tables, such as file:///var/lib/warehouse",
+        ));
+    };
+    let warehouse = warehouse.trim_end_matches('/');
+    if warehouse.contains(':') && local_path(warehouse).is_none() {
+        return Err(invalid(
+            warehouse,
+            "only folders of the local file system can be written: file:///path or /path",
+        ));
+    }
+    if local_path(warehouse).is_some() {
+        return Ok(warehouse.to_owned());
+    }
+    std::path::absolute(warehouse)
+        .map(|path| path.display().to_string())
+        .map_err(|_| invalid(warehouse, "write it as an absolute path"))
+}
+
+fn with_password(uri: &str, credential: Option<&Secret>) -> Result<String, Error> {
+    let Some(credential) = credential else {
+        return Ok(uri.to_owned());
+    };
+    let invalid = |problem: String| Error::Settings {
+        field: "sink.catalog.uri",
+        value: without_password(uri),
+        problem,
+    };
+    let mut url = reqwest::Url::parse(uri).map_err(|error| {
+        invalid(format!(
+            "{error}; write it as postgres://user@host/database"
+        ))
+    })?;
+    let (user, password) = match credential.expose().split_once(':') {
+        Some((user, password)) => (Some(user), password),
+        None => (None, credential.expose()),
+    };
+    let placed = user.is_none_or(|user| url.set_username(user).is_ok())
+        && url.set_password(Some(password)).is_ok();
+    if !placed {
+        return Err(invalid(
+            "it names no host to give the password to".to_owned(),
+        ));
+    }
+    Ok(url.into())
+}
+
+fn without_password(uri: &str) -> String {
+    match reqwest::Url::parse(uri) {
+        Ok(mut url) if url.password().is_some() => {
+            if url.set_password(Some("…")).is_err() {
+                return "…".to_owned();
+            }
+            url.into()
+        }
+        _ => uri.to_owned(),
+    }
+}
+
+pub(super) fn no_answer(doing: &'static str, deadline: Duration) -> iceberg::Error {
+    iceberg::Error::new(
+        ErrorKind::Unexpected,
+        format!("no answer within {deadline:?} when asked to {doing}"),
+    )
+}
+
+/// A catalog whose calls end in time.
+#[derive(Debug)]
+struct Bounded {
+    catalog: Arc<dyn Catalog>,
+    address: String,
+    deadline: Duration,
+}
+
+impl Bounded {
+    async fn call<T>(
+        &self,
+        doing: &'static str,
+        call: impl Future<Output = IcebergResult<T>> + Send,
+    ) -> IcebergResult<T> {
+        tokio::time::timeout(self.deadline, call)
+            .await
+            .unwrap_or_else(|_| Err(no_answer(doing, self.deadline)))
+            .map_err(|error| error.with_context(ADDRESS_KEY, self.address.clone()))
+    }
+}
+
+#[async_trait]
+impl Catalog for Bounded {
+    async fn list_namespaces(
+        &self,
+        parent: Option<&NamespaceIdent>,
+    ) -> IcebergResult<Vec<NamespaceIdent>> {
+        self.call("list namespaces", self.catalog.list_namespaces(parent))
+            .await
+    }
+
+    async fn create_namespace(
+        &self,
+        namespace: &NamespaceIdent,
+        properties: HashMap<String, String>,
+    ) -> IcebergResult<Namespace> {
+        let call = self.catalog.create_namespace(namespace, properties);
+        self.call("create a namespace", call).await
+    }
+
+    async fn get_namespace(&self, namespace: &NamespaceIdent) -> IcebergResult<Namespace> {
+        self.call("read a namespace", self.catalog.get_namespace(namespace))
+            .await
+    }
+
+    async fn namespace_exists(&self, namespace: &NamespaceIdent) -> IcebergResult<bool> {
+        self.call("find a namespace", self.catalog.namespace_exists(namespace))
+            .await
+    }
+
+    async fn update_namespace(
+        &self,
+        namespace: &NamespaceIdent,
+        properties: HashMap<String, String>,
+    ) -> IcebergResult<()> {
+        let call = self.catalog.update_namespace(namespace, properties);
+        self.call("update a namespace", call).await
+    }
+
+    async fn drop_namespace(&self, namespace: &NamespaceIdent) -> IcebergResult<()> {
+        self.call("drop a namespace", self.catalog.drop_namespace(namespace))
+            .await
+    }
+
+    async fn list_tables(&self, namespace: &NamespaceIdent) -> IcebergResult<Vec<TableIdent>> {
+        self.call("list tables", self.catalog.list_tables(namespace))
+            .await
+    }
+
+    async fn create_table(
+        &self,
+        namespace: &NamespaceIdent,
+        creation: TableCreation,
+    ) -> IcebergResult<Table> {
+        let call = self.catalog.create_table(namespace, creation);
+        self.call("create the table", call).await
+    }
+
+    async fn load_table(&self, table: &TableIdent) -> IcebergResult<Table> {
+        self.call("load the table", self.catalog.load_table(table))
+            .await
+    }
+
+    async fn drop_table(&self, table: &TableIdent) -> IcebergResult<()> {
+        self.call("drop the table", self.catalog.drop_table(table))
+            .await
+    }
+
+    async fn purge_table(&self, table: &TableIdent) -> IcebergResult<()> {
+        self.call("purge the table", self.catalog.purge_table(table))
+            .await
+    }
+
+    async fn table_exists(&self, table: &TableIdent) -> IcebergResult<bool> {
+        self.call("find the table", self.catalog.table_exists(table))
+            .await
+    }
+
+    async fn rename_table(&self, source: &TableIdent, target: &TableIdent) -> IcebergResult<()> {
+        self.call(
+            "rename the table",
+            self.catalog.rename_table(source, target),
+        )
+        .await
+    }
+
+    async fn register_table(
+        &self,
+        table: &TableIdent,
+        metadata_location: String,
+    ) -> IcebergResult<Table> {
+        let call = self.catalog.register_table(table, metadata_location);
+        self.call("register the table", call).await
+    }
+
+    async fn update_table(&self, commit: TableCommit) -> IcebergResult<Table> {
+        self.call("commit", self.catalog.update_table(commit)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::{add_row, ident, lake, read_ids, table};
+    use super::super::{Next, commit, lineage};
+    use super::*;
+
+    #[test]
+    fn secrets_do_not_show() {
+        let mut settings = CatalogSettings::new(CatalogKind::Sql {
+            uri: "postgres://me:hunter2@db/lake".to_owned(),
+        });
+        settings.credential = Some(Secret::new("hunter2"));
+        settings.token = Some(Secret::new("hunter2"));
+        let shown = format!("{settings:?} {}", settings.kind.address());
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("me:"), "{shown}");
+    }
+
+    #[test]
+    fn a_password_is_put_into_the_address() {
+        let uri = |credential: &str| {
+            let secret = Secret::new(credential);
+            with_password("postgres://me@db:5432/lake", Some(&secret)).unwrap()
+        };
+        assert_eq!(uri("p@ss"), "postgres://me:p%40ss@db:5432/lake");
+        assert_eq!(uri("you:p"), "postgres://you:p@db:5432/lake");
+    }
+
+    #[test]
+    fn the_three_spellings_of_a_local_file_are_one() {
+        for spelling in ["/a/b", "file:/a/b", "file:///a/b"] {
+            assert_eq!(
+                local_path(spelling),
+                Some(PathBuf::from("/a/b")),
+                "{spelling}"
+            );
+        }
+        for other in ["s3://a/b", "a/b", "file://host/b", "hdfs:/a"] {
+            assert_eq!(local_path(other), None, "{other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn settings_that_cannot_work_are_named_with_their_remedy() {
+        let cases = [
+            (
+                CatalogKind::Rest {
+                    uri: "catalog:8181".to_owned(),
+                },
+                None,
+                "http://",
+            ),
+            (
+                CatalogKind::Sql {
+                    uri: "mysql://h/d".to_owned(),
+                },
+                None,
+                "postgres://",
+            ),
+            (
+                CatalogKind::Sql {
+                    uri: "sqlite::memory:".to_owned(),
+                },
+                Some("/w"),
+                "name a file",
+            ),
+            (
+                CatalogKind::Sql {
+                    uri: "sqlite:///proc/none/c.db".to_owned(),
+                },
+                Some("/w"),
+                "folder",
+            ),
+        ];
+        for (kind, warehouse, remedy) in cases {
+            let mut settings = CatalogSettings::new(kind);
+            settings.warehouse = warehouse.map(str::to_owned);
+            let error = open(&settings).await.unwrap_err();
+            assert_eq!(error.next(), Next::AwaitChange);
+            assert!(error.to_string().contains(remedy), "{error}");
+        }
+        let lake = lake().await;
+        for warehouse in [None, Some("s3://bucket/w")] {
+            let mut settings = lake.settings.clone();
+            settings.warehouse = warehouse.map(str::to_owned);
+            let error = open(&settings).await.unwrap_err();
+            assert!(
+                error.to_string().starts_with("sink.catalog.warehouse"),
+                "{error}"
+            );
+        }
+    }
+
+    /// A reader that takes an unreachable catalog for a missing table would create a second one.
+    #[tokio::test]
+    async fn a_catalog_that_fails_is_no_missing_table() {
+        let lake = lake().await;
+        let missing = load(lake.catalog.as_ref(), &ident()).await.unwrap_err();
+        assert!(matches!(missing, Error::NoSuchTable { .. }), "{missing:?}");
+        // Port 9 is the discard service: nobody listens.
+        let uri = "http://127.0.0.1:9".to_owned();
+        let unreachable = open(&CatalogSettings::new(CatalogKind::Rest { uri }))
+            .await
+            .unwrap();
+        let error = load(unreachable.as_ref(), &ident()).await.unwrap_err();
+        assert_eq!(error.next(), Next::Later);
+        let Error::Catalog { source, .. } = &error else {
+            panic!("{error:?}");
+        };
+        assert!(
+            source.to_string().contains("http://127.0.0.1:9"),
+            "{source}"
+        );
+    }
+
+    /// Several processes share the file: each handle here has its own connections, as another process would.
+    #[tokio::test]
+    async fn workers_that_share_a_sqlite_file_all_commit() {
+        let lake = lake().await;
+        table(lake.catalog.as_ref()).await;
+        let mut workers = tokio::task::JoinSet::new();
+        for worker in 0..3 {
+            let catalog = open(&lake.settings).await.unwrap();
+            workers.spawn(async move {
+                for turn in 0..4 {
+                    let id = worker * 100 + turn;
+                    loop {
+                        let base = load(catalog.as_ref(), &ident()).await.unwrap();
+                        let ours = super::super::fixture::append(&base, id..id + 1).await;
+                        match commit::commit(catalog.as_ref(), &base, &ours).await {
+                            Ok(_) => break,
+                            Err(error) => {
+                                assert!(matches!(error, Error::Conflict { .. }), "{error:?}")
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        while let Some(ended) = workers.join_next().await {
+            ended.unwrap();
+        }
+        let table = load(lake.catalog.as_ref(), &ident()).await.unwrap();
+        let wanted: Vec<i64> = (0..3)
+            .flat_map(|worker| (0..4).map(move |turn| worker * 100 + turn))
+            .collect();
+        assert_eq!(read_ids(&table).await, wanted);
+        assert_eq!(lineage::lineage(table.metadata()).own().count(), 12);
+    }
+
+    /// Java writes `file:/x`, the warehouse says `file:///x`, people say `/x`.
+    #[tokio::test]
+    async fn files_are_read_by_any_spelling() {
+        let lake = lake().await;
+        table(lake.catalog.as_ref()).await;
+        let table = add_row(lake.catalog.as_ref(), 1).await;
+        let location = table.metadata_location().unwrap();
+        let path = local_path(location).unwrap().display().to_string();
+        for spelling in [
+            path.clone(),
+            format!("file:{path}"),
+            format!("file://{path}"),
+        ] {
+            let input = table.file_io().new_input(&spelling).unwrap();
+            assert!(input.exists().await.unwrap(), "{spelling}");
+            assert!(!input.read().await.unwrap().is_empty(), "{spelling}");
+        }
+    }
+}

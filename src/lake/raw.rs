@@ -1,0 +1,459 @@
+//! A commit by hand, for what the client's transaction cannot say.
+//!
+//! `iceberg` 0.10.1 lets nobody outside build a `TableCommit` (apache/iceberg-rust#1252). So updates are posted here: to a
+//! REST server as the specification has it, to an SQL catalog by exchanging the pointer to the metadata file. Both only
+//! succeed on the very base they were derived from.
+//!
+//! An answer that does not say what happened is [`Error::Unknown`], as everywhere in this room.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use iceberg::spec::{MAIN_BRANCH, TableMetadata};
+use iceberg::table::Table;
+use iceberg::{ErrorKind, MetadataLocation, Runtime, TableRequirement, TableUpdate};
+use iceberg_catalog_rest::{CommitTableRequest, CommitTableResponse};
+use reqwest::StatusCode;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use sqlx::AnyPool;
+use sqlx::any::{AnyPoolOptions, install_default_drivers};
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+use super::Error;
+use super::catalog::{CatalogKind, CatalogSettings, Secret, http_client, no_answer, sql_uri};
+
+/// Commits any updates on exactly the given base.
+#[async_trait]
+pub trait RawCommitter: Debug + Send + Sync {
+    /// Applies `updates` if main's newest snapshot is still the base's. `commit_id` names the attempt in errors.
+    ///
+    /// # Errors
+    /// As [`commit`](super::commit::commit).
+    async fn update(
+        &self,
+        base: &Table,
+        commit_id: Uuid,
+        updates: Vec<TableUpdate>,
+    ) -> Result<Table, Error>;
+}
+
+/// Opens the same catalog as [`open`](super::catalog::open), for commits by hand.
+///
+/// # Errors
+/// As [`open`](super::catalog::open).
+pub async fn open_raw(settings: &CatalogSettings) -> Result<Arc<dyn RawCommitter>, Error> {
+    match &settings.kind {
+        CatalogKind::Rest { uri } => Ok(Arc::new(Rest {
+            client: http_client(settings, uri)?,
+            uri: uri.trim_end_matches('/').to_owned(),
+            warehouse: settings.warehouse.clone(),
+            properties: settings.properties.clone(),
+            credential: settings.credential.clone(),
+            token: Mutex::new(settings.token.clone()),
+        })),
+        CatalogKind::Sql { uri } => {
+            let (uri, _) = sql_uri(settings, uri).await?;
+            install_default_drivers();
+            // Opened when first used: `open` has already shown that the database answers.
+            let pool = AnyPoolOptions::new()
+                .max_connections(1)
+                .idle_timeout(Duration::from_secs(60))
+                .connect_lazy(&uri)
+                .map_err(|error| Error::Settings {
+                    field: "sink.catalog.uri",
+                    value: settings.kind.address(),
+                    problem: error.to_string(),
+                })?;
+            Ok(Arc::new(Sql {
+                pool,
+                postgres: !uri.starts_with("sqlite:"),
+                name: settings.name.clone(),
+                deadline: settings.deadline,
+            }))
+        }
+    }
+}
+
+fn exact_base(base: &Table) -> Vec<TableRequirement> {
+    vec![
+        TableRequirement::UuidMatch {
+            uuid: base.metadata().uuid(),
+        },
+        TableRequirement::RefSnapshotIdMatch {
+            r#ref: MAIN_BRANCH.to_owned(),
+            snapshot_id: base.metadata().current_snapshot_id(),
+        },
+    ]
+}
+
+fn rebuilt(base: &Table, metadata: TableMetadata, location: String) -> iceberg::Result<Table> {
+    Table::builder()
+        .identifier(base.identifier().clone())
+        .file_io(base.file_io().clone())
+        .metadata(metadata)
+        .metadata_location(location)
+        .runtime(Runtime::try_current()?)
+        .build()
+}
+
+fn conflict(base: &Table) -> Error {
+    Error::Conflict {
+        table: base.identifier().clone(),
+        base: base.metadata().current_snapshot_id(),
+        newest: None,
+    }
+}
+
+/// Names base and commit in the errors of one update.
+struct Attempt<'a> {
+    base: &'a Table,
+    commit_id: Uuid,
+}
+
+impl Attempt<'_> {
+    fn refused(&self, source: iceberg::Error) -> Error {
+        Error::Refused {
+            table: self.base.identifier().clone(),
+            commit_id: self.commit_id,
+            source: Box::new(source),
+        }
+    }
+
+    fn not_sent(&self, source: iceberg::Error) -> Error {
+        Error::NotSent {
+            table: self.base.identifier().clone(),
+            commit_id: self.commit_id,
+            source: Box::new(source),
+        }
+    }
+
+    fn unknown(&self, source: iceberg::Error) -> Error {
+        Error::Unknown {
+            table: self.base.identifier().clone(),
+            commit_id: self.commit_id,
+            source: Box::new(source),
+        }
+    }
+}
+
+fn other(error: impl std::error::Error + Send + Sync + 'static) -> iceberg::Error {
+    iceberg::Error::new(ErrorKind::Unexpected, "the catalog failed").with_source(error)
+}
+
+#[derive(Debug)]
+struct Sql {
+    pool: AnyPool,
+    postgres: bool,
+    name: String,
+    deadline: Duration,
+}
+
+impl Sql {
+    /// Exchanges the pointer; the number of rows changed. One statement outside a transaction: it is done when it returns.
+    async fn exchange(&self, base: &Table, old: &str, new: &str) -> Result<u64, sqlx::Error> {
+        let statement = "UPDATE iceberg_tables SET metadata_location = ?, previous_metadata_location = ? \
+             WHERE catalog_name = ? AND table_namespace = ? AND table_name = ? AND metadata_location = ? \
+             AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)";
+        let statement = if self.postgres {
+            numbered(statement)
+        } else {
+            statement.to_owned()
+        };
+        let ident = base.identifier();
+        let done = sqlx::query(&statement)
+            .bind(new)
+            .bind(old)
+            .bind(&self.name)
+            .bind(ident.namespace().join("."))
+            .bind(ident.name())
+            .bind(old)
+            .execute(&self.pool)
+            .await?;
+        Ok(done.rows_affected())
+    }
+}
+
+/// `?` as PostgreSQL's `$1`, `$2`, …
+fn numbered(statement: &str) -> String {
+    let mut parts = statement.split('?');
+    let mut numbered = parts.next().unwrap_or_default().to_owned();
+    for (place, part) in (1..).zip(parts) {
+        numbered.push_str(&format!("${place}{part}"));
+    }
+    numbered
+}
+
+#[async_trait]
+impl RawCommitter for Sql {
+    async fn update(
+        &self,
+        base: &Table,
+        commit_id: Uuid,
+        updates: Vec<TableUpdate>,
+    ) -> Result<Table, Error> {
+        let attempt = Attempt { base, commit_id };
+        let staged = || -> iceberg::Result<(TableMetadata, MetadataLocation)> {
+            let old = base.metadata_location_result()?;
+            let mut builder = base.metadata().clone().into_builder(Some(old.to_owned()));
+            for update in updates {
+                builder = update.apply(builder)?;
+            }
+            let metadata = builder.build()?.metadata;
+            let location = MetadataLocation::from_str(old)?
+                .with_next_version()
+                .with_new_metadata(&metadata);
+            Ok((metadata, location))
+        };
+        let (metadata, location) = staged().map_err(|error| attempt.refused(error))?;
+        let written = metadata.write_to(base.file_io(), &location).await;
+        written.map_err(|error| attempt.not_sent(error))?;
+        let old = base
+            .metadata_location_result()
+            .map_err(|error| attempt.refused(error))?;
+        let new = location.to_string();
+        let exchanged = tokio::time::timeout(self.deadline, self.exchange(base, old, &new)).await;
+        match exchanged {
+            Err(_) => Err(attempt.unknown(no_answer("commit", self.deadline))),
+            Ok(Err(error)) => Err(attempt.unknown(other(error))),
+            Ok(Ok(0)) => {
+                // Nobody was ever told its name.
+                base.file_io().delete(&new).await.ok();
+                Err(conflict(base))
+            }
+            Ok(Ok(_)) => rebuilt(base, metadata, new).map_err(|error| attempt.unknown(error)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Rest {
+    client: reqwest::Client,
+    uri: String,
+    warehouse: Option<String>,
+    properties: BTreeMap<String, String>,
+    credential: Option<Secret>,
+    token: Mutex<Option<Secret>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ServerConfig {
+    #[serde(default)]
+    defaults: BTreeMap<String, String>,
+    #[serde(default)]
+    overrides: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct TokenAnswer {
+    access_token: String,
+}
+
+impl Rest {
+    /// The properties in force: the server's defaults, ours, the server's overrides.
+    async fn properties(&self) -> iceberg::Result<BTreeMap<String, String>> {
+        let mut request = self
+            .client
+            .get(format!("{}/v1/config", self.uri))
+            .headers(self.headers().await?);
+        if let Some(warehouse) = &self.warehouse {
+            request = request.query(&[("warehouse", warehouse)]);
+        }
+        let answer = request.send().await.map_err(other)?;
+        let answer = answer.error_for_status().map_err(other)?;
+        let config: ServerConfig = answer.json().await.map_err(other)?;
+        let mut properties = config.defaults;
+        properties.extend(self.properties.clone());
+        properties.extend(config.overrides);
+        Ok(properties)
+    }
+
+    async fn headers(&self) -> iceberg::Result<HeaderMap> {
+        let mut headers = HeaderMap::new();
+        for (key, value) in &self.properties {
+            if let Some(name) = key.strip_prefix("header.") {
+                let name = HeaderName::from_str(name).map_err(other)?;
+                headers.insert(name, HeaderValue::from_str(value).map_err(other)?);
+            }
+        }
+        if let Some(token) = self.token().await? {
+            let mut value =
+                HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(other)?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        Ok(headers)
+    }
+
+    async fn token(&self) -> iceberg::Result<Option<Secret>> {
+        let mut token = self.token.lock().await;
+        if let (None, Some(credential)) = (&*token, &self.credential) {
+            *token = Some(self.exchange(credential).await?);
+        }
+        Ok(token.clone())
+    }
+
+    async fn exchange(&self, credential: &Secret) -> iceberg::Result<Secret> {
+        let endpoint = self
+            .properties
+            .get("oauth2-server-uri")
+            .map_or_else(|| format!("{}/v1/oauth/tokens", self.uri), Clone::clone);
+        let mut form = vec![("grant_type", "client_credentials")];
+        match credential.expose().split_once(':') {
+            Some((id, secret)) => form.extend([("client_id", id), ("client_secret", secret)]),
+            None => form.push(("client_secret", credential.expose())),
+        }
+        let scope = self
+            .properties
+            .get("scope")
+            .map_or("catalog", String::as_str);
+        form.push(("scope", scope));
+        for name in ["audience", "resource"] {
+            if let Some(value) = self.properties.get(name) {
+                form.push((name, value));
+            }
+        }
+        let answer = self.client.post(endpoint).form(&form).send().await;
+        let answer = answer
+            .and_then(reqwest::Response::error_for_status)
+            .map_err(other)?;
+        let answer: TokenAnswer = answer.json().await.map_err(other)?;
+        Ok(Secret::new(answer.access_token))
+    }
+
+    fn endpoint(&self, base: &Table, prefix: Option<&String>) -> iceberg::Result<reqwest::Url> {
+        let mut url = reqwest::Url::parse(&format!("{}/v1", self.uri)).map_err(other)?;
+        let ident = base.identifier();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments
+                .extend(prefix.iter().flat_map(|prefix| prefix.split('/')))
+                .push("namespaces")
+                .push(&ident.namespace().to_url_string())
+                .push("tables")
+                .push(ident.name());
+        }
+        Ok(url)
+    }
+
+    async fn request(
+        &self,
+        base: &Table,
+        updates: Vec<TableUpdate>,
+    ) -> iceberg::Result<reqwest::RequestBuilder> {
+        let properties = self.properties().await?;
+        let endpoint = self.endpoint(base, properties.get("prefix"))?;
+        let request = CommitTableRequest {
+            identifier: Some(base.identifier().clone()),
+            requirements: exact_base(base),
+            updates,
+        };
+        Ok(self
+            .client
+            .post(endpoint)
+            .headers(self.headers().await?)
+            .json(&request))
+    }
+}
+
+#[async_trait]
+impl RawCommitter for Rest {
+    async fn update(
+        &self,
+        base: &Table,
+        commit_id: Uuid,
+        updates: Vec<TableUpdate>,
+    ) -> Result<Table, Error> {
+        let attempt = Attempt { base, commit_id };
+        let request = self.request(base, updates).await;
+        let request = request.map_err(|error| attempt.not_sent(error))?;
+        let answer = match request.send().await {
+            Ok(answer) => answer,
+            Err(error) if error.is_connect() || error.is_builder() => {
+                return Err(attempt.not_sent(other(error)));
+            }
+            Err(error) => return Err(attempt.unknown(other(error))),
+        };
+        let status = answer.status();
+        match status {
+            StatusCode::OK => {
+                let committed: Result<CommitTableResponse, _> = answer.json().await;
+                let committed = committed.map_err(|error| attempt.unknown(other(error)))?;
+                rebuilt(base, committed.metadata, committed.metadata_location)
+                    .map_err(|error| attempt.unknown(error))
+            }
+            StatusCode::CONFLICT => Err(conflict(base)),
+            StatusCode::NOT_FOUND => Err(Error::NoSuchTable {
+                table: base.identifier().clone(),
+            }),
+            _ => {
+                if status == StatusCode::UNAUTHORIZED && self.credential.is_some() {
+                    // An expired token: the next attempt asks for a new one.
+                    *self.token.lock().await = None;
+                }
+                let text = answer.text().await.unwrap_or_default();
+                let source =
+                    iceberg::Error::new(ErrorKind::Unexpected, format!("{status}: {text}"));
+                if status.is_client_error() {
+                    Err(attempt.refused(source))
+                } else {
+                    Err(attempt.unknown(source))
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_numbered_for_postgres() {
+        assert_eq!(numbered("a = ? AND b = ?"), "a = $1 AND b = $2");
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_server_was_never_sent_anything() {
+        let lake = super::super::fixture::lake().await;
+        let base = super::super::fixture::table(lake.catalog.as_ref()).await;
+        // Port 9 is the discard service: nobody listens.
+        let uri = "http://127.0.0.1:9".to_owned();
+        let settings = CatalogSettings::new(CatalogKind::Rest { uri });
+        let committer = open_raw(&settings).await.unwrap();
+        let id = Uuid::now_v7();
+        let error = committer.update(&base, id, Vec::new()).await.unwrap_err();
+        assert!(
+            matches!(error, Error::NotSent { commit_id, .. } if commit_id == id),
+            "{error:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn the_address_of_a_table_is_the_specification_s() {
+        let lake = super::super::fixture::lake().await;
+        let base = super::super::fixture::table(lake.catalog.as_ref()).await;
+        let rest = Rest {
+            client: reqwest::Client::new(),
+            uri: "http://catalog/api".to_owned(),
+            warehouse: None,
+            properties: BTreeMap::new(),
+            credential: None,
+            token: Mutex::new(None),
+        };
+        let plain = rest.endpoint(&base, None).unwrap();
+        assert_eq!(
+            plain.as_str(),
+            "http://catalog/api/v1/namespaces/shop/tables/orders"
+        );
+        let prefixed = rest.endpoint(&base, Some(&"ws/a b".to_owned())).unwrap();
+        assert_eq!(
+            prefixed.as_str(),
+            "http://catalog/api/v1/ws/a%20b/namespaces/shop/tables/orders"
+        );
+    }
+}
