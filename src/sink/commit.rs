@@ -1,0 +1,471 @@
+//! The way of a batch onto the table.
+//!
+//! Every attempt loads the table, judges the batch by it, plans the commit on exactly that base and sends it once. A rival or
+//! a lost answer leads to the next attempt with the same files; a base that has moved our partitions leads to the end of the
+//! batch. Nothing is remembered between attempts but whether an answer was ever lost.
+//!
+//! Files of a batch are deleted only when no attempt with them was ever left without an answer.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use iceberg::table::Table;
+use iceberg::{Catalog, TableIdent};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::Error;
+use super::fence::{self, Verdict};
+use super::finalize::{Attempt, CommitProcessor, Committed, Finalization, HANDLED, Plan, plan};
+use super::ingest::{SealedBatch, ranges};
+use super::metrics::PipelineMetrics;
+use crate::api::Reason;
+use crate::kafka::TopicPartition;
+use crate::lake::commit::{Append, commit};
+use crate::lake::lineage::{End, Entry, Lineage, lineage};
+use crate::lake::{self, catalog, writer};
+use crate::process::clock::{Backoff, Clock, jittered};
+use crate::api::worker::SinkAccept;
+use crate::watermark::{
+    self, Advanced, Ancestor, Anchor, AskedPartitions, CellCounts, Contribution, Excluded, Identity, Jump, Misfit, Obstacle,
+    PartitionNews, Policy, State, TableView, contract, should_commit_empty, stand,
+};
+
+/// Pause after a lost race: longer than most commits take, short beside any interval.
+const RACE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Tries after lost races before the pause becomes that of an outage.
+const RACES: u32 = 50;
+
+/// A table and what is needed to commit to it.
+pub(super) struct TableSide {
+    /// The catalog.
+    pub catalog: Arc<dyn Catalog>,
+    /// The table's name.
+    pub ident: TableIdent,
+    /// Who writes.
+    pub identity: Identity,
+    /// Changes of the table's identity that a person has agreed to.
+    pub accept: SinkAccept,
+    /// The cluster that a person has agreed to go on with.
+    pub accept_cluster: Option<String>,
+    /// The topics as the specification names them.
+    pub subscription: String,
+    /// The finalization in force.
+    pub policy: Policy,
+    /// The user's processors.
+    pub processors: Vec<Arc<dyn CommitProcessor>>,
+    /// Who commits, for people.
+    pub worker: String,
+    /// The clock.
+    pub clock: Clock,
+    /// Counts attempts and their outcomes.
+    pub metrics: PipelineMetrics,
+    /// Properties to be written with the next commit: what the processors have handled.
+    pub handled: Mutex<BTreeMap<String, String>>,
+}
+
+/// A table as loaded, and what it says.
+pub(super) struct Loaded {
+    /// The table.
+    pub table: Table,
+    /// Its history.
+    pub lineage: Lineage,
+    /// The writer's state on it; new when it has none.
+    pub state: State,
+}
+
+/// What a worker wants on the table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Errand {
+    /// Rows; without them the commit is made only if the claim needs it.
+    pub batch: Option<SealedBatch>,
+    /// News of the worker's partitions, with the cluster's answers.
+    pub news: Vec<PartitionNews>,
+    /// Partitions the table does not know.
+    pub anchors: Vec<Anchor>,
+    /// Partitions that go on somewhere else.
+    pub jumps: Vec<Jump>,
+    /// Which partitions there are.
+    pub asked: Option<AskedPartitions>,
+}
+
+/// What became of an errand.
+pub(super) enum Outcome {
+    /// It is on the table.
+    Committed(Box<Success>),
+    /// Nothing needed a commit; the table stands so.
+    Looked(Box<State>),
+}
+
+/// A commit that is on the table.
+pub(super) struct Success {
+    /// The commit.
+    pub commit_id: Uuid,
+    /// Its snapshot.
+    pub snapshot_id: i64,
+    /// The state after it, and the claim.
+    pub state: State,
+    /// What it said of the claim; `None` when an answer was lost and the table read instead.
+    pub advanced: Option<Advanced>,
+    /// Rows in it.
+    pub rows: u64,
+    /// The table.
+    pub table: Table,
+    /// How long the last attempt took.
+    pub attempt: Duration,
+}
+
+enum Attempted {
+    Done(Outcome),
+    /// Try again: somebody came first.
+    Race(lake::Error),
+    /// No answer.
+    Lost(lake::Error),
+    /// Something outside is missing.
+    Outage(lake::Error),
+}
+
+impl TableSide {
+    /// Loads the table and reads the writer's state.
+    ///
+    /// # Errors
+    /// The catalog does not answer, or the table is not what it was.
+    pub(super) async fn load(&self) -> Result<Loaded, Error> {
+        let table = catalog::load(&*self.catalog, &self.ident).await?;
+        let lineage = lineage(table.metadata());
+        let mut state = read_state(&table, &lineage, &self.identity, &self.accept)?;
+        if let Some(state) = state.as_mut().filter(|_| self.accept_cluster.as_ref() == Some(&self.identity.cluster_id)) {
+            state.identity.cluster_id.clone_from(&self.identity.cluster_id);
+        }
+        let state = state.unwrap_or_else(|| State::new(self.identity.clone(), &self.subscription, self.policy.clone(), self.clock.now_us()));
+        Ok(Loaded { table, lineage, state })
+    }
+
+    /// Brings an errand onto the table, however many attempts it takes. Outages are waited out; `told` hears of them.
+    ///
+    /// # Errors
+    /// The batch is fenced or refused, or the worker stops. The batch is lost then, its files deleted where that is safe.
+    pub(super) async fn settle(
+        &self,
+        errand: &Errand,
+        stop: &CancellationToken,
+        told: &(dyn Fn(&lake::Error) + Sync),
+    ) -> Result<Outcome, Error> {
+        let commit_id = Uuid::now_v7();
+        let mut lost_answer = false;
+        let mut races = 0;
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+        loop {
+            let started = self.clock.monotonic();
+            let attempted = self.attempt(errand, commit_id, lost_answer).await;
+            let elapsed = self.clock.monotonic() - started;
+            let pause = match attempted {
+                Ok(Attempted::Done(mut outcome)) => {
+                    if let Outcome::Committed(success) = &mut outcome {
+                        success.attempt = elapsed;
+                        self.metrics.committed(self.clock.real(elapsed));
+                    }
+                    return Ok(outcome);
+                }
+                Ok(Attempted::Race(error)) => {
+                    self.metrics.failed("conflict", self.clock.real(elapsed));
+                    races += 1;
+                    if races > RACES {
+                        told(&error);
+                    }
+                    jittered(RACE_PAUSE * races.min(10))
+                }
+                Ok(Attempted::Lost(error)) => {
+                    self.metrics.failed("unknown", self.clock.real(elapsed));
+                    lost_answer = true;
+                    told(&error);
+                    backoff.next_delay()
+                }
+                Ok(Attempted::Outage(error)) => {
+                    self.metrics.failed("outage", self.clock.real(elapsed));
+                    told(&error);
+                    backoff.next_delay()
+                }
+                Err(error) => {
+                    self.metrics.failed("dropped", self.clock.real(elapsed));
+                    if !lost_answer {
+                        self.discard(errand).await;
+                    }
+                    return Err(error);
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = stop.cancelled() => {
+                    if !lost_answer {
+                        self.discard(errand).await;
+                    }
+                    return Err(Error::Stopping);
+                }
+            }
+        }
+    }
+
+    async fn attempt(&self, errand: &Errand, commit_id: Uuid, lost_answer: bool) -> Result<Attempted, Error> {
+        let loaded = match self.load().await {
+            Ok(loaded) => loaded,
+            Err(Error::Lake(error)) if error.next() == lake::Next::Later => return Ok(Attempted::Outage(error)),
+            Err(error) => return Err(error),
+        };
+        let next = |at: &TopicPartition| loaded.state.partition(&at.topic, at.partition).map(|known| known.next_offset);
+        let jumped = |at: &TopicPartition| {
+            errand.jumps.iter().find(|jump| *jump.topic == *at.topic && jump.partition == at.partition).map(|jump| jump.offset)
+        };
+        let ranges = ranges(&errand.news);
+        match fence::judge(&ranges, |at| jumped(at).or_else(|| next(at)), lost_answer) {
+            Verdict::Go => {}
+            Verdict::Done => return Ok(Attempted::Done(found(loaded, errand, commit_id))),
+            Verdict::Fenced(lost) => return Err(Error::Fenced { lost }),
+        }
+        if lost_answer && errand.batch.is_none() && loaded.lineage.find(commit_id).is_some() {
+            return Ok(Attempted::Done(found(loaded, errand, commit_id)));
+        }
+        let contribution = self.contribution(errand, commit_id);
+        if errand.batch.is_none() && should_commit_empty(&loaded.state, &self.policy, &contribution).is_none() {
+            return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
+        }
+        let plan = match self.plan(&loaded, errand, &contribution) {
+            Ok(plan) => plan,
+            // Another worker anchored first, and stands where we would: the next look finds it.
+            Err(Misfit::Anchored { .. }) => return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state)))),
+            Err(misfit) => return Err(of_misfit(&misfit)),
+        };
+        let files = errand.batch.as_ref().map(|batch| batch.files.clone()).unwrap_or_default();
+        let append = Append {
+            commit_id,
+            files,
+            summary: plan.summary,
+            set_properties: plan.set_properties,
+            remove_properties: plan.remove_properties,
+        };
+        match commit(&*self.catalog, &loaded.table, &append).await {
+            Ok(table) => Ok(Attempted::Done(succeeded(table, plan.advanced, errand, commit_id, loaded.state))),
+            Err(error @ lake::Error::Conflict { .. }) => Ok(Attempted::Race(error)),
+            Err(error @ lake::Error::Unknown { .. }) => Ok(Attempted::Lost(error)),
+            Err(error) if error.next() == lake::Next::Later => Ok(Attempted::Outage(error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn plan(&self, loaded: &Loaded, errand: &Errand, contribution: &Contribution) -> Result<Plan, Misfit> {
+        let ours = Finalization::new(self.policy.clone());
+        let mut processors: Vec<&dyn CommitProcessor> = vec![&ours];
+        processors.extend(self.processors.iter().map(|processor| &**processor));
+        let attempt = Attempt {
+            base: &loaded.table,
+            state: &loaded.state,
+            batch: errand.batch.as_ref(),
+            contribution,
+        };
+        let mut plan = plan(&processors, &attempt)?;
+        let handled = self.handled.lock().unwrap_or_else(PoisonError::into_inner);
+        plan.set_properties.extend(handled.clone());
+        Ok(plan)
+    }
+
+    /// What an errand brings to the claim, as of now.
+    pub(super) fn contribution(&self, errand: &Errand, commit_id: Uuid) -> Contribution {
+        let times = errand.batch.as_ref().map(|batch| &batch.times);
+        Contribution {
+            commit_id,
+            worker: self.worker.clone(),
+            now_us: self.clock.now_us(),
+            subscription: self.subscription.clone(),
+            anchors: errand.anchors.clone(),
+            jumps: errand.jumps.clone(),
+            partitions: errand.news.clone(),
+            asked: errand.asked.clone(),
+            rows: times.map_or(0, |times| times.rows),
+            excluded: times.map_or_else(Excluded::default, |times| times.excluded),
+            cells: times.map_or_else(|| CellCounts::new(self.policy.grid), |times| times.cells.clone()),
+            event_times: times.and_then(|times| times.sketch.clone()),
+        }
+    }
+
+    async fn discard(&self, errand: &Errand) {
+        let Some(batch) = &errand.batch else { return };
+        let Ok(table) = catalog::load(&*self.catalog, &self.ident).await else {
+            return;
+        };
+        if let Err(error) = writer::discard(&table, &batch.files).await {
+            tracing::warn!(table = %self.ident, %error, "files of a dropped batch remain");
+        }
+    }
+
+    /// Tells the processors of every commit that they have not handled, oldest first. What they have handled is written with
+    /// the next commit.
+    pub(super) async fn tell_processors(&self, table: &Table) {
+        for processor in self.processors.iter().filter(|processor| processor.wants_after()) {
+            let key = format!("{HANDLED}{}", processor.name());
+            let pending = self.handled.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+            let last = pending.or_else(|| table.metadata().properties().get(&key).cloned());
+            for entry in unhandled(&lineage(table.metadata()), last.as_deref()) {
+                let committed = told_of(table, entry);
+                if let Err(error) = processor.after(&committed).await {
+                    let processor = processor.name();
+                    tracing::warn!(processor, commit_id = %committed.commit_id, error, "commit not handled; it comes again");
+                    break;
+                }
+                let mut handled = self.handled.lock().unwrap_or_else(PoisonError::into_inner);
+                handled.insert(key.clone(), committed.commit_id.to_string());
+            }
+        }
+    }
+}
+
+/// Our commits after the one last handled, oldest first. Where that one is unknown or gone, only the newest: what happened
+/// before a processor was there is not its business.
+fn unhandled<'l>(lineage: &'l Lineage, last: Option<&str>) -> Vec<&'l Entry> {
+    let own: Vec<&Entry> = lineage.own().collect();
+    let is_last = |entry: &&Entry| entry.commit_id.map(|id| id.to_string()).as_deref() == last;
+    let newer = match own.iter().position(is_last) {
+        Some(at) => at,
+        None => own.len().min(1),
+    };
+    own[..newer].iter().rev().copied().collect()
+}
+
+fn told_of(table: &Table, entry: &Entry) -> Committed {
+    Committed {
+        commit_id: entry.commit_id.unwrap_or_default(),
+        table: table.identifier().to_string(),
+        location: table.metadata().location().to_owned(),
+        summary: entry.summary().iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+    }
+}
+
+/// A commit whose answer was lost, found on the table.
+fn found(loaded: Loaded, errand: &Errand, commit_id: Uuid) -> Outcome {
+    let entry = loaded.lineage.find(commit_id).map(|entry| entry.snapshot_id);
+    let snapshot_id = entry.or(loaded.table.metadata().current_snapshot_id()).unwrap_or_default();
+    Outcome::Committed(Box::new(Success {
+        commit_id,
+        snapshot_id,
+        state: loaded.state,
+        advanced: None,
+        rows: errand.rows(),
+        table: loaded.table,
+        attempt: Duration::ZERO,
+    }))
+}
+
+fn succeeded(table: Table, advanced: Option<Advanced>, errand: &Errand, commit_id: Uuid, before: State) -> Outcome {
+    Outcome::Committed(Box::new(Success {
+        commit_id,
+        snapshot_id: table.metadata().current_snapshot_id().unwrap_or_default(),
+        state: advanced.as_ref().map_or(before, |advanced| advanced.state.clone()),
+        advanced,
+        rows: errand.rows(),
+        table,
+        attempt: Duration::ZERO,
+    }))
+}
+
+impl Errand {
+    fn rows(&self) -> u64 {
+        self.batch.as_ref().map_or(0, |batch| batch.times.rows)
+    }
+}
+
+fn of_misfit(misfit: &Misfit) -> Error {
+    let reason = match misfit {
+        Misfit::TopicId { .. } | Misfit::Recreated { .. } => Reason::TopicRecreated,
+        Misfit::Joins { .. } => Reason::SpecInvalid,
+        Misfit::TooBig { .. } => Reason::TooManyPartitions,
+        Misfit::Offset { .. } | Misfit::Backwards { .. } | Misfit::Anchored { .. } => Reason::Fenced,
+    };
+    Error::refused(reason, misfit.to_string())
+}
+
+/// The writer's state on a table; `None`: it has never written there, or begins anew with leave.
+///
+/// # Errors
+/// The state is not ours to go on from.
+pub(super) fn read_state(
+    table: &Table,
+    lineage: &Lineage,
+    identity: &Identity,
+    accept: &SinkAccept,
+) -> Result<Option<State>, Error> {
+    let metadata = table.metadata();
+    let properties = metadata.properties();
+    if let Some(other) = other_writer(properties, &identity.writer) {
+        return Err(Error::refused(
+            Reason::WriterMismatch,
+            format!("table \"{}\" is written by \"{other}\", not by \"{}\"", table.identifier(), identity.writer),
+        ));
+    }
+    let ancestry = ancestry(lineage, properties);
+    let view = TableView {
+        table_uuid: metadata.uuid(),
+        table_ref: &identity.table_ref,
+        properties,
+        lineage: &ancestry,
+    };
+    let standing = match stand(&identity.writer, &view) {
+        Ok(standing) => standing,
+        Err(Obstacle::Void { .. }) if accept.table_uuid == Some(metadata.uuid()) => None,
+        Err(obstacle) => return Err(of_obstacle(table, &obstacle)),
+    };
+    let Some(standing) = standing else { return Ok(None) };
+    if standing.rebuilt {
+        tracing::info!(table = %table.identifier(), commit_id = %standing.state.commit_id, "state rebuilt from the table's snapshots");
+    }
+    let mut state = standing.state;
+    let theirs = state.identity.installation.clone();
+    if theirs != identity.installation && !theirs.is_empty() && accept.installation.as_ref() != Some(&theirs) {
+        return Err(Error::refused(
+            Reason::InstallationMismatch,
+            format!("table \"{}\" is written by installation \"{theirs}\", this is \"{}\"", table.identifier(), identity.installation),
+        ));
+    }
+    state.identity.installation.clone_from(&identity.installation);
+    Ok(Some(state))
+}
+
+fn other_writer<'p>(properties: &'p HashMap<String, String>, writer: &str) -> Option<&'p str> {
+    let (before, after) = ("tidemark.writer.", ".state");
+    let writers = properties.keys().filter_map(|key| key.strip_prefix(before)?.strip_suffix(after));
+    writers.into_iter().find(|other| *other != writer)
+}
+
+/// The lineage as the finalization core reads it. Summaries older than the commit that wrote the state are not looked at: of
+/// them only what tells ours from others is copied.
+fn ancestry(lineage: &Lineage, properties: &HashMap<String, String>) -> watermark::Lineage {
+    let stated = properties.get(contract::COMMIT_ID);
+    let mut below = false;
+    let snapshots = lineage.entries.iter().map(|entry| {
+        let short = below;
+        below |= stated.is_some() && entry.summary().get(contract::COMMIT_ID) == stated;
+        let wanted = |key: &str| !short || [contract::COMMIT_ID, contract::WRITER, "source-snapshot-id"].contains(&key);
+        let summary = entry.summary().iter().filter(|(key, _)| wanted(key));
+        Ancestor {
+            snapshot_id: entry.snapshot_id,
+            parent_id: entry.parent_id,
+            summary: summary.map(|(key, value)| (key.clone(), value.clone())).collect(),
+        }
+    });
+    watermark::Lineage {
+        snapshots: snapshots.collect(),
+        broken: lineage.end != End::First,
+    }
+}
+
+fn of_obstacle(table: &Table, obstacle: &Obstacle) -> Error {
+    let reason = match obstacle {
+        Obstacle::Newer { .. } => Reason::StateTooNew,
+        Obstacle::Damaged { .. } => Reason::StateUnreadable,
+        Obstacle::Void { .. } => Reason::TableRecreated,
+        Obstacle::RolledBack { .. } | Obstacle::LineageUnknown { .. } | Obstacle::CherryPicked { .. } => {
+            Reason::LineageUnknown
+        }
+    };
+    Error::refused(reason, format!("table \"{}\": {obstacle}", table.identifier()))
+}

@@ -1,0 +1,212 @@
+//! What a worker counts, by pipeline and table.
+//!
+//! Names, units and help texts stand here once. No label holds a key, an offset or free text; partitions are a label of lag
+//! alone, and a pipeline that ends takes its lag with it.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::ingest::Counted;
+use crate::kafka::TopicPartition;
+use crate::watermark::Excluded;
+
+/// From a local catalog's few milliseconds to an outage.
+const COMMIT_SECONDS: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Of {
+    pipeline: String,
+    table: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Kind {
+    pipeline: String,
+    table: String,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfPartition {
+    pipeline: String,
+    table: String,
+    topic: String,
+    partition: i32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CommitOutcome {
+    pipeline: String,
+    table: String,
+    outcome: &'static str,
+}
+
+/// The metrics of a worker.
+#[derive(Clone)]
+pub(super) struct WorkerMetrics {
+    records: Family<Of, Counter>,
+    bytes: Family<Of, Counter>,
+    rows: Family<Of, Counter>,
+    committed_rows: Family<Of, Counter>,
+    signals: Family<Kind, Counter>,
+    dead_letters: Family<Of, Counter>,
+    unknown_fields: Family<Of, Counter>,
+    excluded: Family<Kind, Counter>,
+    late: Family<Of, Counter>,
+    lag: Family<OfPartition, Gauge>,
+    commits: Family<CommitOutcome, Histogram, fn() -> Histogram>,
+    conflicts: Family<Of, Counter>,
+    claim: Family<Of, Gauge>,
+    claim_age: Family<Of, Gauge>,
+    held: Family<Of, Gauge>,
+}
+
+impl WorkerMetrics {
+    /// Registers them all.
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let histogram: fn() -> Histogram = || Histogram::new(COMMIT_SECONDS);
+        let metrics = Self {
+            records: Family::default(),
+            bytes: Family::default(),
+            rows: Family::default(),
+            committed_rows: Family::default(),
+            signals: Family::default(),
+            dead_letters: Family::default(),
+            unknown_fields: Family::default(),
+            excluded: Family::default(),
+            late: Family::default(),
+            lag: Family::default(),
+            commits: Family::new_with_constructor(histogram),
+            conflicts: Family::default(),
+            claim: Family::default(),
+            claim_age: Family::default(),
+            held: Family::default(),
+        };
+        registry.register("records", "Kafka records read.", metrics.records.clone());
+        registry.register_with_unit("read", "Keys and values read.", Unit::Bytes, metrics.bytes.clone());
+        registry.register("rows", "Rows decoded; rows of a dropped batch are decoded again.", metrics.rows.clone());
+        registry.register("committed_rows", "Rows committed.", metrics.committed_rows.clone());
+        registry.register("signals", "Records that are no row, by kind.", metrics.signals.clone());
+        registry.register("dead_letters", "Records sent to the dead-letter topic.", metrics.dead_letters.clone());
+        registry.register("unknown_fields", "Values without a column.", metrics.unknown_fields.clone());
+        registry.register("excluded_rows", "Committed rows without a say about the claim, by kind.", metrics.excluded.clone());
+        registry.register("late_rows", "Committed rows below the claim.", metrics.late.clone());
+        registry.register("lag_records", "Offsets between the table and the end of the partition.", metrics.lag.clone());
+        registry.register_with_unit("commit", "Commit attempts, by outcome.", Unit::Seconds, metrics.commits.clone());
+        registry.register("commit_conflicts", "Attempts that another commit came before.", metrics.conflicts.clone());
+        registry.register_with_unit("claim", "The claim: complete before this instant, since 1970.", Unit::Seconds, metrics.claim.clone());
+        registry.register_with_unit("claim_age", "Age of the claim when it was last looked at.", Unit::Seconds, metrics.claim_age.clone());
+        registry.register_with_unit("held", "Rows and open files in memory.", Unit::Bytes, metrics.held.clone());
+        metrics
+    }
+
+    /// The metrics of one pipeline.
+    #[must_use]
+    pub(super) fn pipeline(&self, pipeline: &str, table: &str) -> PipelineMetrics {
+        PipelineMetrics {
+            all: self.clone(),
+            of: Of {
+                pipeline: pipeline.to_owned(),
+                table: table.to_owned(),
+            },
+        }
+    }
+}
+
+/// The metrics of one pipeline.
+#[derive(Clone)]
+pub(super) struct PipelineMetrics {
+    all: WorkerMetrics,
+    of: Of,
+}
+
+impl PipelineMetrics {
+    /// What ingestion counted.
+    pub(super) fn read(&self, counted: &Counted) {
+        self.all.records.get_or_create(&self.of).inc_by(counted.records);
+        self.all.bytes.get_or_create(&self.of).inc_by(counted.bytes);
+        self.all.rows.get_or_create(&self.of).inc_by(counted.rows);
+        self.all.dead_letters.get_or_create(&self.of).inc_by(counted.dead_letters);
+        self.all.unknown_fields.get_or_create(&self.of).inc_by(counted.unknown_fields);
+        for (kind, count) in &counted.signals {
+            self.all.signals.get_or_create(&self.kind(kind)).inc_by(*count);
+        }
+    }
+
+    fn kind(&self, kind: &'static str) -> Kind {
+        Kind {
+            pipeline: self.of.pipeline.clone(),
+            table: self.of.table.clone(),
+            kind,
+        }
+    }
+
+    /// What a commit put on the table.
+    pub(super) fn put(&self, rows: u64, excluded: &Excluded, late: u64) {
+        self.all.committed_rows.get_or_create(&self.of).inc_by(rows);
+        self.all.late.get_or_create(&self.of).inc_by(late);
+        for (kind, count) in super::progress::excluded_kinds(excluded) {
+            self.all.excluded.get_or_create(&self.kind(kind)).inc_by(count);
+        }
+    }
+
+    /// An attempt that is on the table.
+    pub(super) fn committed(&self, elapsed: Duration) {
+        self.attempt("committed", elapsed);
+    }
+
+    /// An attempt that is not, or of which it is not known.
+    pub(super) fn failed(&self, outcome: &'static str, elapsed: Duration) {
+        self.attempt(outcome, elapsed);
+        if outcome == "conflict" {
+            self.all.conflicts.get_or_create(&self.of).inc();
+        }
+    }
+
+    fn attempt(&self, outcome: &'static str, elapsed: Duration) {
+        let outcome = CommitOutcome {
+            pipeline: self.of.pipeline.clone(),
+            table: self.of.table.clone(),
+            outcome,
+        };
+        self.all.commits.get_or_create(&outcome).observe(elapsed.as_secs_f64());
+    }
+
+    /// The claim as of a look at it.
+    pub(super) fn claim(&self, claim_us: Option<i64>, now_us: i64) {
+        if let Some(claim_us) = claim_us {
+            self.all.claim.get_or_create(&self.of).set(claim_us.div_euclid(1_000_000));
+            self.all.claim_age.get_or_create(&self.of).set((now_us - claim_us).div_euclid(1_000_000));
+        }
+    }
+
+    /// What is held in memory.
+    pub(super) fn held(&self, bytes: usize) {
+        self.all.held.get_or_create(&self.of).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// What is still to be read of a partition.
+    pub(super) fn lag(&self, at: &TopicPartition, records: i64) {
+        self.all.lag.get_or_create(&self.of_partition(at)).set(records);
+    }
+
+    /// This worker no longer reads a partition.
+    pub(super) fn forget(&self, at: &TopicPartition) {
+        self.all.lag.remove(&self.of_partition(at));
+    }
+
+    fn of_partition(&self, at: &TopicPartition) -> OfPartition {
+        OfPartition {
+            pipeline: self.of.pipeline.clone(),
+            table: self.of.table.clone(),
+            topic: at.topic.to_string(),
+            partition: at.partition,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! One worker: pipelines side by side, each from its topics into its table, exactly once.
+//!
+//! ```text
+//! source ──chunk──▶ decoder ──rows──▶ judged ──▶ accumulators ─┐
+//!    ▲                                  └──▶ Parquet files ────┤ sealed batch
+//!    │ seek                                                    ▼
+//!    │          load table ─▶ fence ─▶ processors (before) ─▶ one atomic commit ─▶ processors (after)
+//!    └── dropped ◀──┘ moved          ▲                                │ moved or no answer
+//!                                    └────────── load again ◀─────────┘
+//! ```
+//!
+//! `pipeline` keeps one pipeline going: it opens a session and waits after an error as long as the error says. A session
+//! (`session`) polls on a thread of its own and never waits for the catalog while it could read. `ingest` is the open batch,
+//! `question` what the cluster is asked, `commit` the way of a batch onto the table, decided by the pure `fence`, `finalize`
+//! and the finalization core. [`Accumulator`] and [`CommitProcessor`] are where a user adds to it.
+//!
+//! Never: a batch committed in part; a commit derived from another base than the one it lands on; a file deleted that may be
+//! on the table; a row skipped without a word.
+
+mod accumulate;
+mod buffer;
+mod commit;
+mod fence;
+mod finalize;
+mod identity;
+mod ingest;
+mod metrics;
+mod open;
+mod pipeline;
+mod progress;
+mod question;
+mod session;
+mod worker;
+
+pub use accumulate::{Accumulator, AccumulatorFactory, EventTimes, Observed, PartitionTimes};
+pub use fence::{Lost, OffsetRange, Verdict, judge};
+pub use finalize::{Attempt, CommitProcessor, Committed, Plan};
+pub use ingest::SealedBatch;
+pub use worker::{GRACE, Worker, WorkerSettings};
+
+use crate::api::Reason;
+use crate::cdc::Fault;
+use crate::kafka::{self, TopicPartition};
+use crate::lake;
+
+/// What a pipeline does after an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Begin again after a pause that grows.
+    Later,
+    /// Stand still until the specification changes.
+    AwaitChange,
+}
+
+/// Why a pipeline cannot go on as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The source.
+    #[error(transparent)]
+    Kafka(#[from] kafka::Error),
+    /// The table.
+    #[error(transparent)]
+    Lake(#[from] lake::Error),
+    /// A record that no decoder takes, and no dead-letter topic.
+    #[error("topic \"{}\", partition {}, offset {offset}: {fault}", .at.topic, .at.partition)]
+    Undecodable {
+        /// Its partition.
+        at: TopicPartition,
+        /// Its offset.
+        offset: i64,
+        /// What is wrong with it.
+        fault: Fault,
+    },
+    /// Somebody else has moved partitions of ours.
+    #[error("{}", fenced(.lost))]
+    Fenced {
+        /// Which.
+        lost: Vec<Lost>,
+    },
+    /// Something is not what it was when the table was last written, or the specification does not fit.
+    #[error("{problem}")]
+    Refused {
+        /// The kind.
+        reason: Reason,
+        /// The values.
+        problem: String,
+    },
+    /// The worker is to stop.
+    #[error("the worker stops")]
+    Stopping,
+}
+
+impl Error {
+    pub(crate) fn refused(reason: Reason, problem: impl Into<String>) -> Self {
+        let problem = problem.into();
+        Self::Refused { reason, problem }
+    }
+
+    /// What the pipeline does.
+    #[must_use]
+    pub fn next(&self) -> Next {
+        match self {
+            // A topic that is created later needs no new specification.
+            Self::Kafka(kafka::Error::TopicNotFound { .. }) => Next::Later,
+            Self::Kafka(error) => match error.next() {
+                kafka::Next::Later => Next::Later,
+                kafka::Next::AwaitChange | kafka::Next::Stop => Next::AwaitChange,
+            },
+            Self::Lake(error) => match error.next() {
+                lake::Next::Again | lake::Next::Later => Next::Later,
+                lake::Next::AwaitChange | lake::Next::Stop => Next::AwaitChange,
+            },
+            Self::Fenced { .. } | Self::Stopping => Next::Later,
+            Self::Undecodable { .. } => Next::AwaitChange,
+            Self::Refused { reason, .. } => match reason {
+                Reason::SecretMissing => Next::Later,
+                _ => Next::AwaitChange,
+            },
+        }
+    }
+
+    /// The kind, as `/progress` and the conditions name it.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Kafka(error) => of_kafka(error),
+            Self::Lake(error) => of_lake(error),
+            Self::Undecodable { .. } => Reason::Undecodable,
+            Self::Fenced { .. } => Reason::Fenced,
+            Self::Refused { reason, .. } => *reason,
+            Self::Stopping => Reason::Stopping,
+        }
+    }
+}
+
+fn of_kafka(error: &kafka::Error) -> Reason {
+    use kafka::Error as E;
+    match error {
+        E::PropertyRefused { .. } | E::PropertyUnknown { .. } | E::PropertyInvalid { .. } | E::Pattern { .. } => {
+            Reason::SpecInvalid
+        }
+        E::TopicNotFound { .. } => Reason::TopicNotFound,
+        E::TooManyPartitions { .. } => Reason::TooManyPartitions,
+        E::PositionLost { .. } | E::LogStartMoved { .. } => Reason::OffsetOutOfRange,
+        E::LogTruncated { .. } => Reason::LogTruncated,
+        E::Undelivered { .. } => Reason::DeadLetterFailed,
+        other if other.next() == kafka::Next::AwaitChange => Reason::BrokerRefused,
+        _ => Reason::BrokerUnreachable,
+    }
+}
+
+fn of_lake(error: &lake::Error) -> Reason {
+    use lake::Error as E;
+    match error {
+        E::Settings { .. } => Reason::SpecInvalid,
+        E::Catalog { .. } => Reason::CatalogUnreachable,
+        E::NoSuchTable { .. } | E::Disagreement { .. } => Reason::TableMismatch,
+        E::NotSent { .. } | E::File { .. } => Reason::StorageFailed,
+        E::Conflict { .. } => Reason::CommitConflict,
+        E::Unknown { .. } => Reason::CommitUnknown,
+        E::Refused { .. } => Reason::CatalogRefused,
+        E::Batch { .. } => Reason::SchemaMismatch,
+    }
+}
+
+fn fenced(lost: &[Lost]) -> String {
+    let parts = lost.iter().map(|lost| match lost.next {
+        Some(next) => format!("{}: the batch begins at {}, the table goes on at {next}", lost.at, lost.start),
+        None => format!("{}: the batch begins at {}, the table does not know the partition", lost.at, lost.start),
+    });
+    format!("another worker has committed these partitions, the batch is dropped: {}", parts.collect::<Vec<_>>().join("; "))
+}

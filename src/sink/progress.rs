@@ -1,0 +1,208 @@
+//! What a pipeline is doing, as `/progress` shows it.
+//!
+//! Written by the pipeline's thread at every turn of events, read by anyone at any time: the reader gets a copy. A claim shown
+//! here is the table's, as of a commit, so an old one is still true.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::api::worker::{
+    ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary, PartitionProgress, PipelineProgress,
+    RunState, Term as ApiTerm,
+};
+use crate::api::{EffectiveSpec, Reason};
+use crate::kafka::TopicPartition;
+use crate::watermark::{Claim, CompleteFrom, Excluded, HeldBy, Hold, Policy, State, Term, is_current};
+
+/// The shared progress of one pipeline.
+#[derive(Clone)]
+pub(super) struct Status {
+    inner: Arc<Mutex<PipelineProgress>>,
+    changed: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Status {
+    /// A pipeline that has not begun. `changed` is called after every change.
+    #[must_use]
+    pub(super) fn new(spec: &EffectiveSpec, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
+        let progress = PipelineProgress {
+            pipeline: spec.id(),
+            table: spec.sink.table.to_string(),
+            spec_hash: spec.hash(),
+            ..PipelineProgress::default()
+        };
+        Self {
+            inner: Arc::new(Mutex::new(progress)),
+            changed,
+        }
+    }
+
+    /// A copy.
+    #[must_use]
+    pub(super) fn read(&self) -> PipelineProgress {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes it.
+    pub(super) fn write(&self, change: impl FnOnce(&mut PipelineProgress)) {
+        change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner));
+        (self.changed)();
+    }
+
+    /// Where it stands; running clears the last error.
+    pub(super) fn enter(&self, state: RunState) {
+        self.write(|progress| {
+            progress.state = state;
+            if state == RunState::Running {
+                progress.last_error = None;
+            }
+        });
+    }
+
+    /// Something went wrong. The same reason keeps its first instant.
+    pub(super) fn fail(&self, reason: Reason, message: String, now_us: i64) {
+        self.write(|progress| {
+            let since_us = match &progress.last_error {
+                Some(error) if error.reason == reason => error.since_us,
+                _ => now_us,
+            };
+            progress.last_error = Some(ErrorProgress::new(reason, message, since_us));
+        });
+    }
+
+    /// It has gone well again.
+    pub(super) fn heal(&self) {
+        let healed = self.inner.lock().unwrap_or_else(PoisonError::into_inner).last_error.take().is_some();
+        if healed {
+            (self.changed)();
+        }
+    }
+
+    /// A commit of ours is on the table.
+    pub(super) fn committed(&self, commit: CommitProgress, excluded: &Excluded) {
+        self.write(|progress| {
+            progress.rows += commit.rows;
+            progress.last_commit = Some(commit);
+            for (kind, count) in excluded_kinds(excluded).filter(|(_, count)| *count > 0) {
+                *progress.excluded.entry(kind.to_owned()).or_default() += count;
+            }
+        });
+    }
+
+    /// What the table claims, and what holds the next cell.
+    pub(super) fn claimed(&self, state: &State, policy: &Policy, now_us: i64) {
+        self.write(|progress| {
+            progress.policy_revision = Some(state.policy.revision);
+            progress.claim = (!state.is_new()).then(|| claim(&state.claim(), state));
+            progress.hold = (!state.is_new()).then(|| hold(&state.hold(is_current(state, policy)), state, now_us));
+        });
+    }
+
+    /// The partitions that this worker reads.
+    pub(super) fn partitions(&self, state: &State, ends: &BTreeMap<TopicPartition, i64>, own: &[(TopicPartition, i64)]) {
+        let view = state.view();
+        let rows: Vec<PartitionProgress> = own
+            .iter()
+            .filter_map(|(at, _)| {
+                let known = state.partition(&at.topic, at.partition)?;
+                Some(PartitionProgress {
+                    topic: at.topic.to_string(),
+                    partition: at.partition,
+                    next_offset: known.next_offset,
+                    end_offset: ends.get(at).copied(),
+                    frontier_us: view.frontier(known).map(|value| value.value_us),
+                })
+            })
+            .collect();
+        let behind = |row: &PartitionProgress| row.end_offset.map_or(0, |end| u64::try_from(end - row.next_offset).unwrap_or(0));
+        let lag = LagSummary {
+            offsets: rows.iter().map(behind).sum(),
+            partitions_behind: u32::try_from(rows.iter().filter(|row| behind(row) > 0).count()).unwrap_or(u32::MAX),
+        };
+        self.write(|progress| {
+            progress.partitions = rows;
+            progress.lag = lag;
+        });
+    }
+}
+
+/// Rows without a say by the names of the metrics and of `/progress`.
+pub(super) fn excluded_kinds(excluded: &Excluded) -> impl Iterator<Item = (&'static str, u64)> {
+    [
+        ("missing", excluded.missing),
+        ("snapshot", excluded.snapshot),
+        ("replayed", excluded.replayed),
+        ("future", excluded.future),
+        ("past", excluded.past),
+        ("undecodable", excluded.undecodable),
+    ]
+    .into_iter()
+}
+
+/// A claim as readers of `/progress` see it.
+fn claim(claim: &Claim, state: &State) -> ClaimProgress {
+    ClaimProgress {
+        finalized_before_us: claim.finalized_before_us,
+        complete_from_us: match claim.complete_from {
+            CompleteFrom::Unbounded => None,
+            CompleteFrom::From(us) => Some(us),
+        },
+        gaps: claim.gaps.stretches().iter().map(|(from_us, before_us)| Interval { from_us: *from_us, before_us: *before_us }).collect(),
+        evidence: claim.evidence.iter().map(|term| term.label().to_owned()).collect(),
+        margin_ms: claim.margin_us.map(|us| us.div_euclid(1000)),
+        epoch: claim.epoch,
+        commit_id: state.commit_id,
+    }
+}
+
+/// The terms that a claim rests on, as one text.
+#[must_use]
+pub(super) fn evidence(state: &State) -> String {
+    let labels: Vec<&str> = state.published.evidence.iter().map(|term| term.label()).collect();
+    labels.join(",")
+}
+
+/// What holds the next cell, with its reason.
+fn hold(hold: &Hold, state: &State, now_us: i64) -> HoldProgress {
+    let grid = state.policy.grid;
+    let cell_end_us = match (hold.cell_us, hold.reached_us) {
+        (Some(cell_us), _) => cell_us + grid.cell_us(),
+        (None, Some(reached_us)) => grid.floor(reached_us) + grid.cell_us(),
+        (None, None) => grid.floor(now_us),
+    };
+    let (partition, term) = match &hold.by {
+        HeldBy::Unanchored { topic, partition } => (Some(format!("{topic}/{partition}")), None),
+        HeldBy::Partition { topic, partition, term } => (Some(format!("{topic}/{partition}")), term.map(api_term)),
+        _ => (None, None),
+    };
+    HoldProgress {
+        cell_end_us,
+        partition,
+        term,
+        reason: reason(hold, state, cell_end_us, now_us),
+        since_us: hold.since_us,
+    }
+}
+
+/// Until its end and the greatest delay have passed, an open cell is the usual course.
+fn reason(hold: &Hold, state: &State, cell_end_us: i64, now_us: i64) -> Reason {
+    match &hold.by {
+        HeldBy::Policy { .. } => Reason::PolicyOutdated,
+        HeldBy::NoPartition => Reason::NoPartition,
+        HeldBy::NoTerm => Reason::SpecInvalid,
+        _ if now_us < cell_end_us + state.policy.bounds.max_delay_us => Reason::CellOpen,
+        HeldBy::NotAsked | HeldBy::Asked | HeldBy::Unanchored { .. } => Reason::BrokerNotAsked,
+        HeldBy::Clock => Reason::CellOpen,
+        HeldBy::Partition { .. } if state.newest_change.is_some_and(|change| change.snapshot) => Reason::SnapshotRunning,
+        HeldBy::Partition { term: None, .. } => Reason::WindowIncomplete,
+        HeldBy::Partition { term: Some(Term::CaughtUp), .. } => Reason::PartitionSilent,
+        HeldBy::Partition { .. } => Reason::PartitionBehind,
+    }
+}
+
+fn api_term(term: Term) -> ApiTerm {
+    match term {
+        Term::Minimum => ApiTerm::Minimum,
+        Term::CaughtUp => ApiTerm::CaughtUp,
+    }
+}
