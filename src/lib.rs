@@ -2,6 +2,7 @@
 //!
 //! A room below may be used by the rooms above it, never the other way round; `tests/house.rs` checks it.
 //! From the top:
+//! - `sink`: one worker: pipelines from topics into tables, exactly once; accumulators and commit processors.
 //! - `kafka`: the source: assignment, positions, end offsets, identity of cluster and topic, dead letters.
 //! - `lake`: Iceberg tables: opening, writing, committing on a known base, lineage, maintenance.
 //! - `process`: logging, metrics, the stop signal, secrets, the admin server, and the only reader of the clock.
@@ -14,4 +15,5 @@ pub mod cdc;
 pub mod kafka;
 pub mod lake;
 pub mod process;
+pub mod sink;
 pub mod watermark;

@@ -13,7 +13,8 @@ use arrow::array::RecordBatch;
 
 use crate::cdc::{NO_TIME, Op, RowFacts, Rows, Snapshot, SourcePartition};
 use crate::watermark::{
-    Bounds, CellCounts, Digest, Excluded, Grid, NewestChange, PartitionStats, RowTime, Say, Sketch, SourcePositions,
+    Bounds, CellCounts, Digest, Excluded, Grid, NewestChange, PartitionStats, RowTime, Say, Sketch,
+    SourcePositions,
 };
 
 /// Rows on their way into the files.
@@ -104,26 +105,36 @@ impl EventTimeStatistics {
 
     /// Judges rows before they become a batch: marks replays, and says for each row whether it counts. `positions` are the
     /// source positions by place of the partition, as far as they have got.
-    pub(super) fn judge(&self, rows: &mut Rows, positions: &mut [SourcePositions], now_us: i64, says: &mut Vec<Say>) {
+    pub(super) fn judge(
+        &self,
+        rows: &mut Rows,
+        positions: &mut [SourcePositions],
+        now_us: i64,
+        says: &mut Vec<Say>,
+    ) {
         says.clear();
         says.reserve(rows.len());
         for row in 0..rows.len() {
             let facts = rows.facts()[row];
             let source = &rows.sources()[facts.source as usize];
             let commit_time_us = some(facts.commit_time_us);
-            let judged = positions[facts.partition as usize].judge(source, facts.position, commit_time_us);
+            let judged =
+                positions[facts.partition as usize].judge(source, facts.position, commit_time_us);
             if judged.replayed || judged.counter != 0 {
                 rows.set_verdict(row, judged.replayed, judged.counter);
             }
-            says.push(self.bounds.say(
-                &RowTime {
-                    event_time_us: some(facts.event_time_us).filter(|_| !self.creates_only || facts.op == Op::Create),
-                    record_time_us: some(facts.record_time_us),
-                    snapshot: facts.snapshot != Snapshot::Streamed,
-                    replayed: judged.replayed,
-                },
-                now_us,
-            ));
+            says.push(
+                self.bounds.say(
+                    &RowTime {
+                        event_time_us: some(facts.event_time_us)
+                            .filter(|_| !self.creates_only || facts.op == Op::Create),
+                        record_time_us: some(facts.record_time_us),
+                        snapshot: facts.snapshot != Snapshot::Streamed,
+                        replayed: judged.replayed,
+                    },
+                    now_us,
+                ),
+            );
         }
     }
 
@@ -166,7 +177,11 @@ impl EventTimeStatistics {
             (old, new) => new.or(old),
         };
         for time_us in &self.times {
-            gathering.least_us = Some(gathering.least_us.map_or(*time_us, |least| least.min(*time_us)));
+            gathering.least_us = Some(
+                gathering
+                    .least_us
+                    .map_or(*time_us, |least| least.min(*time_us)),
+            );
             gathering.greatest_us = gathering.greatest_us.max(Some(*time_us));
         }
         gathering.digest.extend(&self.times);
@@ -190,12 +205,15 @@ impl EventTimeStatistics {
         let Some(gathering) = self.partitions.get(place) else {
             return PartitionTimes::default();
         };
-        let stats = gathering.least_us.zip(gathering.greatest_us).map(|(least_us, greatest_us)| PartitionStats {
-            rows: gathering.digest.count(),
-            least_us,
-            ladder_us: [least_us; 3],
-            greatest_us,
-        });
+        let stats = gathering
+            .least_us
+            .zip(gathering.greatest_us)
+            .map(|(least_us, greatest_us)| PartitionStats {
+                rows: gathering.digest.count(),
+                least_us,
+                ladder_us: [least_us; 3],
+                greatest_us,
+            });
         PartitionTimes {
             stats,
             newest_change: gathering.newest_change,

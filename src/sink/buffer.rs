@@ -40,7 +40,11 @@ impl Cadence {
     pub(super) fn new(interval: Duration, workers: u32, seed: u64) -> Self {
         let workers = workers.max(1);
         let share = u32::try_from(seed % 1000).unwrap_or(0);
-        let phase = if workers > 1 { interval * share / 1000 } else { Duration::ZERO };
+        let phase = if workers > 1 {
+            interval * share / 1000
+        } else {
+            Duration::ZERO
+        };
         Self {
             interval,
             phase,
@@ -97,7 +101,10 @@ mod tests {
     use super::*;
 
     const S: fn(u64) -> Duration = Duration::from_secs;
-    const ROWS: Waiting = Waiting { rows: 1, closed_files: 0 };
+    const ROWS: Waiting = Waiting {
+        rows: 1,
+        closed_files: 0,
+    };
 
     fn committed_at(at: u64, attempt_ms: u64, workers: u32) -> Cadence {
         let mut cadence = Cadence::new(S(60), workers, 0);
@@ -107,7 +114,10 @@ mod tests {
 
     #[test]
     fn nothing_new_is_never_due() {
-        let waiting = Waiting { rows: 0, closed_files: 99 };
+        let waiting = Waiting {
+            rows: 0,
+            closed_files: 99,
+        };
         assert!(!committed_at(0, 0, 1).due(S(600), waiting, true));
     }
 
@@ -127,7 +137,10 @@ mod tests {
 
     #[test]
     fn many_closed_files_are_due_early() {
-        let waiting = Waiting { rows: 1, closed_files: FILES_DUE };
+        let waiting = Waiting {
+            rows: 1,
+            closed_files: FILES_DUE,
+        };
         assert!(committed_at(100, 0, 1).due(S(105), waiting, false));
     }
 
@@ -155,7 +168,10 @@ mod tests {
             cadence.start(S(1000));
             (1000..2000).find(|s| cadence.due(S(*s), ROWS, false))
         };
-        assert_eq!((first(0), first(500), first(999)), (Some(1005), Some(1030), Some(1060)));
+        assert_eq!(
+            (first(0), first(500), first(999)),
+            (Some(1005), Some(1030), Some(1060))
+        );
     }
 
     #[test]

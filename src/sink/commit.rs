@@ -21,15 +21,16 @@ use super::finalize::{Attempt, CommitProcessor, Committed, Finalization, HANDLED
 use super::ingest::{SealedBatch, ranges};
 use super::metrics::PipelineMetrics;
 use crate::api::Reason;
+use crate::api::worker::SinkAccept;
 use crate::kafka::TopicPartition;
 use crate::lake::commit::{Append, commit};
 use crate::lake::lineage::{End, Entry, Lineage, lineage};
 use crate::lake::{self, catalog, writer};
 use crate::process::clock::{Backoff, Clock, jittered};
-use crate::api::worker::SinkAccept;
 use crate::watermark::{
-    self, Advanced, Ancestor, Anchor, AskedPartitions, CellCounts, Contribution, Excluded, Identity, Jump, Misfit, Obstacle,
-    PartitionNews, Policy, State, TableView, contract, should_commit_empty, stand,
+    self, Advanced, Ancestor, Anchor, AskedPartitions, CellCounts, Contribution, Excluded,
+    Identity, Jump, Misfit, Obstacle, PartitionNews, Policy, State, TableView, contract,
+    should_commit_empty, stand,
 };
 
 /// Pause after a lost race: longer than most commits take, short beside any interval.
@@ -136,11 +137,28 @@ impl TableSide {
         let table = catalog::load(&*self.catalog, &self.ident).await?;
         let lineage = lineage(table.metadata());
         let mut state = read_state(&table, &lineage, &self.identity, &self.accept)?;
-        if let Some(state) = state.as_mut().filter(|_| self.accept_cluster.as_ref() == Some(&self.identity.cluster_id)) {
-            state.identity.cluster_id.clone_from(&self.identity.cluster_id);
+        if let Some(state) = state
+            .as_mut()
+            .filter(|_| self.accept_cluster.as_ref() == Some(&self.identity.cluster_id))
+        {
+            state
+                .identity
+                .cluster_id
+                .clone_from(&self.identity.cluster_id);
         }
-        let state = state.unwrap_or_else(|| State::new(self.identity.clone(), &self.subscription, self.policy.clone(), self.clock.now_us()));
-        Ok(Loaded { table, lineage, state })
+        let state = state.unwrap_or_else(|| {
+            State::new(
+                self.identity.clone(),
+                &self.subscription,
+                self.policy.clone(),
+                self.clock.now_us(),
+            )
+        });
+        Ok(Loaded {
+            table,
+            lineage,
+            state,
+        })
     }
 
     /// Brings an errand onto the table, however many attempts it takes. Outages are waited out; `told` hears of them.
@@ -208,15 +226,31 @@ impl TableSide {
         }
     }
 
-    async fn attempt(&self, errand: &Errand, commit_id: Uuid, lost_answer: bool) -> Result<Attempted, Error> {
+    async fn attempt(
+        &self,
+        errand: &Errand,
+        commit_id: Uuid,
+        lost_answer: bool,
+    ) -> Result<Attempted, Error> {
         let loaded = match self.load().await {
             Ok(loaded) => loaded,
-            Err(Error::Lake(error)) if error.next() == lake::Next::Later => return Ok(Attempted::Outage(error)),
+            Err(Error::Lake(error)) if error.next() == lake::Next::Later => {
+                return Ok(Attempted::Outage(error));
+            }
             Err(error) => return Err(error),
         };
-        let next = |at: &TopicPartition| loaded.state.partition(&at.topic, at.partition).map(|known| known.next_offset);
+        let next = |at: &TopicPartition| {
+            loaded
+                .state
+                .partition(&at.topic, at.partition)
+                .map(|known| known.next_offset)
+        };
         let jumped = |at: &TopicPartition| {
-            errand.jumps.iter().find(|jump| *jump.topic == *at.topic && jump.partition == at.partition).map(|jump| jump.offset)
+            errand
+                .jumps
+                .iter()
+                .find(|jump| *jump.topic == *at.topic && jump.partition == at.partition)
+                .map(|jump| jump.offset)
         };
         let ranges = ranges(&errand.news);
         match fence::judge(&ranges, |at| jumped(at).or_else(|| next(at)), lost_answer) {
@@ -228,16 +262,24 @@ impl TableSide {
             return Ok(Attempted::Done(found(loaded, errand, commit_id)));
         }
         let contribution = self.contribution(errand, commit_id);
-        if errand.batch.is_none() && should_commit_empty(&loaded.state, &self.policy, &contribution).is_none() {
+        if errand.batch.is_none()
+            && should_commit_empty(&loaded.state, &self.policy, &contribution).is_none()
+        {
             return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
         }
         let plan = match self.plan(&loaded, errand, &contribution) {
             Ok(plan) => plan,
             // Another worker anchored first, and stands where we would: the next look finds it.
-            Err(Misfit::Anchored { .. }) => return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state)))),
+            Err(Misfit::Anchored { .. }) => {
+                return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
+            }
             Err(misfit) => return Err(of_misfit(&misfit)),
         };
-        let files = errand.batch.as_ref().map(|batch| batch.files.clone()).unwrap_or_default();
+        let files = errand
+            .batch
+            .as_ref()
+            .map(|batch| batch.files.clone())
+            .unwrap_or_default();
         let append = Append {
             commit_id,
             files,
@@ -246,7 +288,13 @@ impl TableSide {
             remove_properties: plan.remove_properties,
         };
         match commit(&*self.catalog, &loaded.table, &append).await {
-            Ok(table) => Ok(Attempted::Done(succeeded(table, plan.advanced, errand, commit_id, loaded.state))),
+            Ok(table) => Ok(Attempted::Done(succeeded(
+                table,
+                plan.advanced,
+                errand,
+                commit_id,
+                loaded.state,
+            ))),
             Err(error @ lake::Error::Conflict { .. }) => Ok(Attempted::Race(error)),
             Err(error @ lake::Error::Unknown { .. }) => Ok(Attempted::Lost(error)),
             Err(error) if error.next() == lake::Next::Later => Ok(Attempted::Outage(error)),
@@ -254,7 +302,12 @@ impl TableSide {
         }
     }
 
-    fn plan(&self, loaded: &Loaded, errand: &Errand, contribution: &Contribution) -> Result<Plan, Misfit> {
+    fn plan(
+        &self,
+        loaded: &Loaded,
+        errand: &Errand,
+        contribution: &Contribution,
+    ) -> Result<Plan, Misfit> {
         let ours = Finalization::new(self.policy.clone());
         let mut processors: Vec<&dyn CommitProcessor> = vec![&ours];
         processors.extend(self.processors.iter().map(|processor| &**processor));
@@ -284,7 +337,10 @@ impl TableSide {
             asked: errand.asked.clone(),
             rows: times.map_or(0, |times| times.rows),
             excluded: times.map_or_else(Excluded::default, |times| times.excluded),
-            cells: times.map_or_else(|| CellCounts::new(self.policy.grid), |times| times.cells.clone()),
+            cells: times.map_or_else(
+                || CellCounts::new(self.policy.grid),
+                |times| times.cells.clone(),
+            ),
             event_times: times.and_then(|times| times.sketch.clone()),
         }
     }
@@ -302,9 +358,18 @@ impl TableSide {
     /// Tells the processors of every commit that they have not handled, oldest first. What they have handled is written with
     /// the next commit.
     pub(super) async fn tell_processors(&self, table: &Table) {
-        for processor in self.processors.iter().filter(|processor| processor.wants_after()) {
+        for processor in self
+            .processors
+            .iter()
+            .filter(|processor| processor.wants_after())
+        {
             let key = format!("{HANDLED}{}", processor.name());
-            let pending = self.handled.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+            let pending = self
+                .handled
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(&key)
+                .cloned();
             let last = pending.or_else(|| table.metadata().properties().get(&key).cloned());
             for entry in unhandled(&lineage(table.metadata()), last.as_deref()) {
                 let committed = told_of(table, entry);
@@ -337,14 +402,23 @@ fn told_of(table: &Table, entry: &Entry) -> Committed {
         commit_id: entry.commit_id.unwrap_or_default(),
         table: table.identifier().to_string(),
         location: table.metadata().location().to_owned(),
-        summary: entry.summary().iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+        summary: entry
+            .summary()
+            .iter()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
     }
 }
 
 /// A commit whose answer was lost, found on the table.
 fn found(loaded: Loaded, errand: &Errand, commit_id: Uuid) -> Outcome {
-    let entry = loaded.lineage.find(commit_id).map(|entry| entry.snapshot_id);
-    let snapshot_id = entry.or(loaded.table.metadata().current_snapshot_id()).unwrap_or_default();
+    let entry = loaded
+        .lineage
+        .find(commit_id)
+        .map(|entry| entry.snapshot_id);
+    let snapshot_id = entry
+        .or(loaded.table.metadata().current_snapshot_id())
+        .unwrap_or_default();
     Outcome::Committed(Box::new(Success {
         commit_id,
         snapshot_id,
@@ -356,11 +430,19 @@ fn found(loaded: Loaded, errand: &Errand, commit_id: Uuid) -> Outcome {
     }))
 }
 
-fn succeeded(table: Table, advanced: Option<Advanced>, errand: &Errand, commit_id: Uuid, before: State) -> Outcome {
+fn succeeded(
+    table: Table,
+    advanced: Option<Advanced>,
+    errand: &Errand,
+    commit_id: Uuid,
+    before: State,
+) -> Outcome {
     Outcome::Committed(Box::new(Success {
         commit_id,
         snapshot_id: table.metadata().current_snapshot_id().unwrap_or_default(),
-        state: advanced.as_ref().map_or(before, |advanced| advanced.state.clone()),
+        state: advanced
+            .as_ref()
+            .map_or(before, |advanced| advanced.state.clone()),
         advanced,
         rows: errand.rows(),
         table,
@@ -379,7 +461,9 @@ fn of_misfit(misfit: &Misfit) -> Error {
         Misfit::TopicId { .. } | Misfit::Recreated { .. } => Reason::TopicRecreated,
         Misfit::Joins { .. } => Reason::SpecInvalid,
         Misfit::TooBig { .. } => Reason::TooManyPartitions,
-        Misfit::Offset { .. } | Misfit::Backwards { .. } | Misfit::Anchored { .. } => Reason::Fenced,
+        Misfit::Offset { .. } | Misfit::Backwards { .. } | Misfit::Anchored { .. } => {
+            Reason::Fenced
+        }
     };
     Error::refused(reason, misfit.to_string())
 }
@@ -399,7 +483,11 @@ pub(super) fn read_state(
     if let Some(other) = other_writer(properties, &identity.writer) {
         return Err(Error::refused(
             Reason::WriterMismatch,
-            format!("table \"{}\" is written by \"{other}\", not by \"{}\"", table.identifier(), identity.writer),
+            format!(
+                "table \"{}\" is written by \"{other}\", not by \"{}\"",
+                table.identifier(),
+                identity.writer
+            ),
         ));
     }
     let ancestry = ancestry(lineage, properties);
@@ -414,25 +502,39 @@ pub(super) fn read_state(
         Err(Obstacle::Void { .. }) if accept.table_uuid == Some(metadata.uuid()) => None,
         Err(obstacle) => return Err(of_obstacle(table, &obstacle)),
     };
-    let Some(standing) = standing else { return Ok(None) };
+    let Some(standing) = standing else {
+        return Ok(None);
+    };
     if standing.rebuilt {
         tracing::info!(table = %table.identifier(), commit_id = %standing.state.commit_id, "state rebuilt from the table's snapshots");
     }
     let mut state = standing.state;
     let theirs = state.identity.installation.clone();
-    if theirs != identity.installation && !theirs.is_empty() && accept.installation.as_ref() != Some(&theirs) {
+    if theirs != identity.installation
+        && !theirs.is_empty()
+        && accept.installation.as_ref() != Some(&theirs)
+    {
         return Err(Error::refused(
             Reason::InstallationMismatch,
-            format!("table \"{}\" is written by installation \"{theirs}\", this is \"{}\"", table.identifier(), identity.installation),
+            format!(
+                "table \"{}\" is written by installation \"{theirs}\", this is \"{}\"",
+                table.identifier(),
+                identity.installation
+            ),
         ));
     }
-    state.identity.installation.clone_from(&identity.installation);
+    state
+        .identity
+        .installation
+        .clone_from(&identity.installation);
     Ok(Some(state))
 }
 
 fn other_writer<'p>(properties: &'p HashMap<String, String>, writer: &str) -> Option<&'p str> {
     let (before, after) = ("tidemark.writer.", ".state");
-    let writers = properties.keys().filter_map(|key| key.strip_prefix(before)?.strip_suffix(after));
+    let writers = properties
+        .keys()
+        .filter_map(|key| key.strip_prefix(before)?.strip_suffix(after));
     writers.into_iter().find(|other| *other != writer)
 }
 
@@ -444,12 +546,16 @@ fn ancestry(lineage: &Lineage, properties: &HashMap<String, String>) -> watermar
     let snapshots = lineage.entries.iter().map(|entry| {
         let short = below;
         below |= stated.is_some() && entry.summary().get(contract::COMMIT_ID) == stated;
-        let wanted = |key: &str| !short || [contract::COMMIT_ID, contract::WRITER, "source-snapshot-id"].contains(&key);
+        let wanted = |key: &str| {
+            !short || [contract::COMMIT_ID, contract::WRITER, "source-snapshot-id"].contains(&key)
+        };
         let summary = entry.summary().iter().filter(|(key, _)| wanted(key));
         Ancestor {
             snapshot_id: entry.snapshot_id,
             parent_id: entry.parent_id,
-            summary: summary.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            summary: summary
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
         }
     });
     watermark::Lineage {
@@ -463,9 +569,12 @@ fn of_obstacle(table: &Table, obstacle: &Obstacle) -> Error {
         Obstacle::Newer { .. } => Reason::StateTooNew,
         Obstacle::Damaged { .. } => Reason::StateUnreadable,
         Obstacle::Void { .. } => Reason::TableRecreated,
-        Obstacle::RolledBack { .. } | Obstacle::LineageUnknown { .. } | Obstacle::CherryPicked { .. } => {
-            Reason::LineageUnknown
-        }
+        Obstacle::RolledBack { .. }
+        | Obstacle::LineageUnknown { .. }
+        | Obstacle::CherryPicked { .. } => Reason::LineageUnknown,
     };
-    Error::refused(reason, format!("table \"{}\": {obstacle}", table.identifier()))
+    Error::refused(
+        reason,
+        format!("table \"{}\": {obstacle}", table.identifier()),
+    )
 }

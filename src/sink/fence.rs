@@ -50,7 +50,12 @@ pub fn judge(
     outcome_unknown: bool,
 ) -> Verdict {
     let moved = ranges.iter().any(|range| range.end > range.start);
-    if outcome_unknown && moved && ranges.iter().all(|range| next(&range.at) == Some(range.end)) {
+    if outcome_unknown
+        && moved
+        && ranges
+            .iter()
+            .all(|range| next(&range.at) == Some(range.end))
+    {
         return Verdict::Done;
     }
     let lost: Vec<Lost> = ranges
@@ -91,15 +96,27 @@ mod tests {
 
     #[test]
     fn batch_goes_where_the_table_stands_at_its_start() {
-        assert_eq!(verdict(&[(0, 5), (1, 7)], &[range(0, 5, 9), range(1, 7, 7)], false), Verdict::Go);
+        assert_eq!(
+            verdict(&[(0, 5), (1, 7)], &[range(0, 5, 9), range(1, 7, 7)], false),
+            Verdict::Go
+        );
     }
 
     #[test]
     fn one_moved_partition_fences_the_whole_batch() {
-        let Verdict::Fenced(lost) = verdict(&[(0, 5), (1, 8)], &[range(0, 5, 9), range(1, 7, 9)], false) else {
+        let Verdict::Fenced(lost) =
+            verdict(&[(0, 5), (1, 8)], &[range(0, 5, 9), range(1, 7, 9)], false)
+        else {
             panic!("not fenced");
         };
-        assert_eq!(lost, [Lost { at: TopicPartition::new("t", 1), start: 7, next: Some(8) }]);
+        assert_eq!(
+            lost,
+            [Lost {
+                at: TopicPartition::new("t", 1),
+                start: 7,
+                next: Some(8)
+            }]
+        );
     }
 
     /// Another worker committed the same range: our rows are on the table once already, through its files.
@@ -108,12 +125,18 @@ mod tests {
         let table = [(0, 9), (1, 9)];
         let ranges = [range(0, 5, 9), range(1, 7, 9)];
         assert_eq!(verdict(&table, &ranges, true), Verdict::Done);
-        assert!(matches!(verdict(&table, &ranges, false), Verdict::Fenced(_)));
+        assert!(matches!(
+            verdict(&table, &ranges, false),
+            Verdict::Fenced(_)
+        ));
     }
 
     #[test]
     fn half_of_a_batch_on_the_table_is_never_done() {
-        assert!(matches!(verdict(&[(0, 9), (1, 7)], &[range(0, 5, 9), range(1, 7, 9)], true), Verdict::Fenced(_)));
+        assert!(matches!(
+            verdict(&[(0, 9), (1, 7)], &[range(0, 5, 9), range(1, 7, 9)], true),
+            Verdict::Fenced(_)
+        ));
     }
 
     /// Trying an empty commit again is harmless, taking it for done would lose its news.
@@ -124,6 +147,9 @@ mod tests {
 
     #[test]
     fn partition_unknown_to_the_table_fences() {
-        assert!(matches!(verdict(&[], &[range(0, 0, 1)], false), Verdict::Fenced(_)));
+        assert!(matches!(
+            verdict(&[], &[range(0, 0, 1)], false),
+            Verdict::Fenced(_)
+        ));
     }
 }

@@ -79,7 +79,10 @@ pub trait CommitProcessor: Send + Sync {
     ///
     /// # Errors
     /// It could not be handled; it is told again with the next commit.
-    async fn after(&self, _committed: &Committed) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    async fn after(
+        &self,
+        _committed: &Committed,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Ok(())
     }
 }
@@ -105,7 +108,8 @@ impl CommitProcessor for Finalization {
 
     fn before(&self, attempt: &Attempt<'_>, plan: &mut Plan) -> Result<(), Misfit> {
         let advanced = advance(attempt.state, &self.policy, attempt.contribution)?;
-        plan.summary.extend(contract::summary(&advanced, attempt.contribution));
+        plan.summary
+            .extend(contract::summary(&advanced, attempt.contribution));
         let properties = contract::properties(&advanced);
         plan.set_properties.extend(properties.set);
         plan.remove_properties.extend(properties.remove);
@@ -118,7 +122,10 @@ impl CommitProcessor for Finalization {
 ///
 /// # Errors
 /// One of them refuses the attempt.
-pub(super) fn plan(processors: &[&dyn CommitProcessor], attempt: &Attempt<'_>) -> Result<Plan, Misfit> {
+pub(super) fn plan(
+    processors: &[&dyn CommitProcessor],
+    attempt: &Attempt<'_>,
+) -> Result<Plan, Misfit> {
     let mut plan = Plan::default();
     if let Some(batch) = attempt.batch {
         plan.summary.extend(batch.summary.clone());

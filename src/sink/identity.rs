@@ -33,26 +33,44 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, spec: &EffectiveSpec) -> Res
     if state.is_new() {
         return Ok(());
     }
-    if let Some(cluster_id) = seen.cluster_id.filter(|id| **id != state.identity.cluster_id) {
+    if let Some(cluster_id) = seen
+        .cluster_id
+        .filter(|id| **id != state.identity.cluster_id)
+    {
         let table = &state.identity.cluster_id;
         return Err(Error::refused(
             Reason::ClusterChanged,
-            format!("the table counts offsets of cluster \"{table}\", {} is cluster \"{cluster_id}\"", spec.source.bootstrap_servers),
+            format!(
+                "the table counts offsets of cluster \"{table}\", {} is cluster \"{cluster_id}\"",
+                spec.source.bootstrap_servers
+            ),
         ));
     }
-    let by_name: BTreeMap<&str, &TopicInfo> = seen.topics.iter().map(|topic| (topic.name.as_str(), topic)).collect();
+    let by_name: BTreeMap<&str, &TopicInfo> = seen
+        .topics
+        .iter()
+        .map(|topic| (topic.name.as_str(), topic))
+        .collect();
     for (name, known) in &state.topics {
-        let Some(topic) = by_name.get(name.as_str()) else { continue };
+        let Some(topic) = by_name.get(name.as_str()) else {
+            continue;
+        };
         if let (Some(table), Some(broker)) = (known.id, topic.id)
             && table != broker
             && !spec.source.accept.topic_ids.contains(&broker)
         {
             return Err(recreated(name, table, broker));
         }
-        if let Some(partition) = known.partitions.keys().find(|partition| !topic.partitions.contains(partition)) {
+        if let Some(partition) = known
+            .partitions
+            .keys()
+            .find(|partition| !topic.partitions.contains(partition))
+        {
             return Err(Error::refused(
                 Reason::PartitionGone,
-                format!("topic \"{name}\", partition {partition}: the table has rows of it, the broker no longer names it"),
+                format!(
+                    "topic \"{name}\", partition {partition}: the table has rows of it, the broker no longer names it"
+                ),
             ));
         }
     }
@@ -62,7 +80,9 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, spec: &EffectiveSpec) -> Res
 fn recreated(name: &str, table: Uuid, broker: Uuid) -> Error {
     Error::refused(
         Reason::TopicRecreated,
-        format!("topic \"{name}\": the table counts offsets of topic id {table}, the topic of this name now has id {broker}"),
+        format!(
+            "topic \"{name}\": the table counts offsets of topic id {table}, the topic of this name now has id {broker}"
+        ),
     )
 }
 
@@ -70,7 +90,12 @@ fn recreated(name: &str, table: Uuid, broker: Uuid) -> Error {
 ///
 /// # Errors
 /// A position is lost and gaps stop the pipeline, or a log does not answer.
-pub(super) fn jumps(state: &State, inquirer: &Inquirer, spec: &EffectiveSpec, clock: &Clock) -> Result<Vec<Jump>, Error> {
+pub(super) fn jumps(
+    state: &State,
+    inquirer: &Inquirer,
+    spec: &EffectiveSpec,
+    clock: &Clock,
+) -> Result<Vec<Jump>, Error> {
     let next: BTreeMap<TopicPartition, i64> = state
         .partitions()
         .map(|(topic, partition, known)| (TopicPartition::new(topic, partition), known.next_offset))
@@ -89,19 +114,44 @@ pub(super) fn jumps(state: &State, inquirer: &Inquirer, spec: &EffectiveSpec, cl
         let end = ends.remove(&at).transpose()?.unwrap_or(next);
         let (topic, partition) = (at.topic.clone(), at.partition);
         let (kind, lost) = if let Some(topic_id) = recreated.get(&*at.topic) {
-            (JumpKind::Recreated { topic_id: Some(*topic_id) }, None)
+            (
+                JumpKind::Recreated {
+                    topic_id: Some(*topic_id),
+                },
+                None,
+            )
         } else if next < start {
             let log_start = start;
-            (JumpKind::Forward, Some(kafka::Error::LogStartMoved { topic, partition, offset: next, log_start }))
+            (
+                JumpKind::Forward,
+                Some(kafka::Error::LogStartMoved {
+                    topic,
+                    partition,
+                    offset: next,
+                    log_start,
+                }),
+            )
         } else if next > end {
-            (JumpKind::Truncated, Some(kafka::Error::LogTruncated { topic, partition, offset: next, log_end: end }))
+            (
+                JumpKind::Truncated,
+                Some(kafka::Error::LogTruncated {
+                    topic,
+                    partition,
+                    offset: next,
+                    log_end: end,
+                }),
+            )
         } else {
             continue;
         };
         if let Some(lost) = lost.filter(|_| spec.source.on_gap == OnGap::Stop) {
             return Err(lost.into());
         }
-        let offset = if kind == JumpKind::Truncated { end } else { start };
+        let offset = if kind == JumpKind::Truncated {
+            end
+        } else {
+            start
+        };
         tracing::warn!(pipeline = %spec.id(), topic = %at.topic, partition = at.partition, from = next, offset, "reading goes on behind a gap, which becomes part of the claim");
         jumps.push(Jump {
             topic: at.topic.to_string(),
@@ -115,14 +165,19 @@ pub(super) fn jumps(state: &State, inquirer: &Inquirer, spec: &EffectiveSpec, cl
 }
 
 /// Topics whose new id the specification accepts.
-fn recreated_topics(state: &State, inquirer: &Inquirer, spec: &EffectiveSpec) -> Result<BTreeMap<String, Uuid>, Error> {
+fn recreated_topics(
+    state: &State,
+    inquirer: &Inquirer,
+    spec: &EffectiveSpec,
+) -> Result<BTreeMap<String, Uuid>, Error> {
     if spec.source.accept.topic_ids.is_empty() {
         return Ok(BTreeMap::new());
     }
     let topics = inquirer.topics(&super::open::topics(spec), PATIENCE)?;
     let changed = topics.into_iter().filter_map(|topic| {
         let (table, broker) = (state.topics.get(&topic.name)?.id?, topic.id?);
-        (table != broker && spec.source.accept.topic_ids.contains(&broker)).then_some((topic.name, broker))
+        (table != broker && spec.source.accept.topic_ids.contains(&broker))
+            .then_some((topic.name, broker))
     });
     Ok(changed.collect())
 }

@@ -13,7 +13,9 @@ use std::time::Duration;
 use iceberg::spec::DataFile;
 
 use super::Error;
-use super::accumulate::{Accumulator, AccumulatorFactory, EventTimeStatistics, EventTimes, Observed};
+use super::accumulate::{
+    Accumulator, AccumulatorFactory, EventTimeStatistics, EventTimes, Observed,
+};
 use super::fence::OffsetRange;
 use crate::cdc::{self, Decoded, Decoder, Fault, Record, Rows, Signal};
 use crate::kafka::{DeadLetters, Message, Position, Rejected, TopicPartition};
@@ -134,7 +136,11 @@ impl Ingest {
     #[must_use]
     pub(super) fn new(parts: Parts) -> Self {
         Self {
-            statistics: EventTimeStatistics::new(&parts.policy.bounds, parts.policy.grid, parts.creates_only),
+            statistics: EventTimeStatistics::new(
+                &parts.policy.bounds,
+                parts.policy.grid,
+                parts.creates_only,
+            ),
             accumulators: parts.accumulators.iter().map(|make| make()).collect(),
             tracks: Vec::new(),
             places: Vec::new(),
@@ -147,7 +153,13 @@ impl Ingest {
     }
 
     /// Reading begins, or begins anew, at what the table holds of a partition.
-    pub(super) fn begin(&mut self, slot: u32, at: &TopicPartition, position: Position, state: &State) {
+    pub(super) fn begin(
+        &mut self,
+        slot: u32,
+        at: &TopicPartition,
+        position: Position,
+        state: &State,
+    ) {
         let slot = slot as usize;
         if self.tracks.len() <= slot {
             self.tracks.resize(slot + 1, None);
@@ -159,7 +171,9 @@ impl Ingest {
             reading: true,
         });
         let known = state.partition(&at.topic, at.partition);
-        let positions = known.map(|known| known.positions.clone()).unwrap_or_default();
+        let positions = known
+            .map(|known| known.positions.clone())
+            .unwrap_or_default();
         match self.places.iter().position(|place| *place == Some(slot)) {
             Some(place) => self.positions[place] = positions,
             None => drop(self.begin_positions.insert(at.clone(), positions)),
@@ -168,7 +182,12 @@ impl Ingest {
 
     /// Reading ends: another worker has the partition.
     pub(super) fn end(&mut self, at: &TopicPartition) {
-        for track in self.tracks.iter_mut().flatten().filter(|track| track.at == *at) {
+        for track in self
+            .tracks
+            .iter_mut()
+            .flatten()
+            .filter(|track| track.at == *at)
+        {
             track.reading = false;
         }
     }
@@ -179,7 +198,11 @@ impl Ingest {
     /// It cannot be decoded and there is no dead-letter topic, or that topic does not take it. The records before it are in
     /// the batch, and the batch ends before it.
     pub(super) fn take(&mut self, message: &Message<'_>, now_us: i64) -> Result<(), Error> {
-        let Some(track) = self.tracks.get_mut(message.slot() as usize).and_then(Option::as_mut) else {
+        let Some(track) = self
+            .tracks
+            .get_mut(message.slot() as usize)
+            .and_then(Option::as_mut)
+        else {
             return Ok(());
         };
         if !track.reading || message.offset() < track.next.next_offset {
@@ -198,11 +221,19 @@ impl Ingest {
         };
         match self.parts.decoder.decode(&record, &mut self.parts.rows) {
             Ok(Decoded::Rows(rows)) => self.counted.rows += rows as u64,
-            Ok(Decoded::Signal(signal)) => *self.counted.signals.entry(signal_name(signal)).or_default() += 1,
-            Err(fault) => reject(self.parts.dead_letters.as_mut(), &mut self.statistics, message, &fault)?,
+            Ok(Decoded::Signal(signal)) => {
+                *self.counted.signals.entry(signal_name(signal)).or_default() += 1
+            }
+            Err(fault) => reject(
+                self.parts.dead_letters.as_mut(),
+                &mut self.statistics,
+                message,
+                &fault,
+            )?,
         }
         self.counted.records += 1;
-        self.counted.bytes += (record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len)) as u64;
+        self.counted.bytes +=
+            (record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len)) as u64;
         track.next = Position {
             next_offset: message.offset() + 1,
             leader_epoch: message.leader_epoch().or(track.next.leader_epoch),
@@ -212,7 +243,11 @@ impl Ingest {
 
     /// Everything of a partition below `offset` was delivered: what is missing there never comes.
     pub(super) fn end_of_partition(&mut self, slot: u32, offset: i64) {
-        if let Some(Some(track)) = self.tracks.get_mut(slot as usize).filter(|track| track.as_ref().is_some_and(|track| track.reading)) {
+        if let Some(Some(track)) = self
+            .tracks
+            .get_mut(slot as usize)
+            .filter(|track| track.as_ref().is_some_and(|track| track.reading))
+        {
             track.next.next_offset = track.next.next_offset.max(offset);
         }
     }
@@ -222,7 +257,8 @@ impl Ingest {
     /// # Errors
     /// Storage fails.
     pub(super) fn flush_if_full(&mut self, now_us: i64) -> Result<(), Error> {
-        let full = self.parts.rows.len() + CHUNK > ROWS_A_FLUSH || self.parts.rows.bytes() > self.parts.budget / 4;
+        let full = self.parts.rows.len() + CHUNK > ROWS_A_FLUSH
+            || self.parts.rows.bytes() > self.parts.budget / 4;
         if full { self.flush(now_us) } else { Ok(()) }
     }
 
@@ -272,9 +308,13 @@ impl Ingest {
     fn place_partitions(&mut self) {
         for partition in &self.parts.rows.partitions()[self.places.len()..] {
             let at = TopicPartition::new(Arc::clone(&partition.topic), partition.partition);
-            let slot = self.tracks.iter().position(|track| track.as_ref().is_some_and(|track| track.at == at));
+            let slot = self
+                .tracks
+                .iter()
+                .position(|track| track.as_ref().is_some_and(|track| track.at == at));
             self.places.push(slot);
-            self.positions.push(self.begin_positions.remove(&at).unwrap_or_default());
+            self.positions
+                .push(self.begin_positions.remove(&at).unwrap_or_default());
         }
     }
 
@@ -296,7 +336,9 @@ impl Ingest {
     /// The partitions that are read, and the position delivered of each.
     #[must_use]
     pub(super) fn delivered(&self) -> Vec<(TopicPartition, i64)> {
-        self.reading().map(|track| (track.at.clone(), track.next.next_offset)).collect()
+        self.reading()
+            .map(|track| (track.at.clone(), track.next.next_offset))
+            .collect()
     }
 
     fn reading(&self) -> impl Iterator<Item = &Track> {
@@ -314,7 +356,12 @@ impl Ingest {
 
     fn news(
         &self,
-        of_place: impl Fn(usize) -> (Option<crate::watermark::PartitionStats>, Option<crate::watermark::NewestChange>),
+        of_place: impl Fn(
+            usize,
+        ) -> (
+            Option<crate::watermark::PartitionStats>,
+            Option<crate::watermark::NewestChange>,
+        ),
     ) -> Vec<PartitionNews> {
         let news = |(slot, track): (usize, &Track)| {
             let place = self.places.iter().position(|place| *place == Some(slot));
@@ -350,7 +397,12 @@ impl Ingest {
         let files = self.parts.writer.finish()?;
         let times = self.statistics.seal();
         let none = (None, None);
-        let of_place = |place: usize| times.partitions.get(place).map_or(none, |found| (found.stats, found.newest_change));
+        let of_place = |place: usize| {
+            times
+                .partitions
+                .get(place)
+                .map_or(none, |found| (found.stats, found.newest_change))
+        };
         let news = self.news(of_place);
         let mut summary = BTreeMap::new();
         for accumulator in &mut self.accumulators {
@@ -369,7 +421,9 @@ impl Ingest {
     /// The table holds everything up to these ends: the open batch begins there.
     pub(super) fn advance_starts(&mut self, news: &[PartitionNews]) {
         for track in self.tracks.iter_mut().flatten() {
-            let of_track = |news: &&PartitionNews| news.partition == track.at.partition && *news.topic == *track.at.topic;
+            let of_track = |news: &&PartitionNews| {
+                news.partition == track.at.partition && *news.topic == *track.at.topic
+            };
             if let Some(news) = news.iter().find(of_track) {
                 track.start = track.start.max(news.end_offset);
             }
@@ -438,6 +492,10 @@ struct MessageHeaders<'m>(Message<'m>);
 
 impl cdc::Headers for MessageHeaders<'_> {
     fn last(&self, name: &str) -> Option<&[u8]> {
-        self.0.headers().filter(|header| header.name == name).last().and_then(|header| header.value)
+        self.0
+            .headers()
+            .filter(|header| header.name == name)
+            .last()
+            .and_then(|header| header.value)
     }
 }

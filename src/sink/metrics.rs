@@ -17,7 +17,9 @@ use crate::kafka::TopicPartition;
 use crate::watermark::Excluded;
 
 /// From a local catalog's few milliseconds to an outage.
-const COMMIT_SECONDS: [f64; 12] = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+const COMMIT_SECONDS: [f64; 12] = [
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Of {
@@ -89,20 +91,81 @@ impl WorkerMetrics {
             held: Family::default(),
         };
         registry.register("records", "Kafka records read.", metrics.records.clone());
-        registry.register_with_unit("read", "Keys and values read.", Unit::Bytes, metrics.bytes.clone());
-        registry.register("rows", "Rows decoded; rows of a dropped batch are decoded again.", metrics.rows.clone());
-        registry.register("committed_rows", "Rows committed.", metrics.committed_rows.clone());
-        registry.register("signals", "Records that are no row, by kind.", metrics.signals.clone());
-        registry.register("dead_letters", "Records sent to the dead-letter topic.", metrics.dead_letters.clone());
-        registry.register("unknown_fields", "Values without a column.", metrics.unknown_fields.clone());
-        registry.register("excluded_rows", "Committed rows without a say about the claim, by kind.", metrics.excluded.clone());
-        registry.register("late_rows", "Committed rows below the claim.", metrics.late.clone());
-        registry.register("lag_records", "Offsets between the table and the end of the partition.", metrics.lag.clone());
-        registry.register_with_unit("commit", "Commit attempts, by outcome.", Unit::Seconds, metrics.commits.clone());
-        registry.register("commit_conflicts", "Attempts that another commit came before.", metrics.conflicts.clone());
-        registry.register_with_unit("claim", "The claim: complete before this instant, since 1970.", Unit::Seconds, metrics.claim.clone());
-        registry.register_with_unit("claim_age", "Age of the claim when it was last looked at.", Unit::Seconds, metrics.claim_age.clone());
-        registry.register_with_unit("held", "Rows and open files in memory.", Unit::Bytes, metrics.held.clone());
+        registry.register_with_unit(
+            "read",
+            "Keys and values read.",
+            Unit::Bytes,
+            metrics.bytes.clone(),
+        );
+        registry.register(
+            "rows",
+            "Rows decoded; rows of a dropped batch are decoded again.",
+            metrics.rows.clone(),
+        );
+        registry.register(
+            "committed_rows",
+            "Rows committed.",
+            metrics.committed_rows.clone(),
+        );
+        registry.register(
+            "signals",
+            "Records that are no row, by kind.",
+            metrics.signals.clone(),
+        );
+        registry.register(
+            "dead_letters",
+            "Records sent to the dead-letter topic.",
+            metrics.dead_letters.clone(),
+        );
+        registry.register(
+            "unknown_fields",
+            "Values without a column.",
+            metrics.unknown_fields.clone(),
+        );
+        registry.register(
+            "excluded_rows",
+            "Committed rows without a say about the claim, by kind.",
+            metrics.excluded.clone(),
+        );
+        registry.register(
+            "late_rows",
+            "Committed rows below the claim.",
+            metrics.late.clone(),
+        );
+        registry.register(
+            "lag_records",
+            "Offsets between the table and the end of the partition.",
+            metrics.lag.clone(),
+        );
+        registry.register_with_unit(
+            "commit",
+            "Commit attempts, by outcome.",
+            Unit::Seconds,
+            metrics.commits.clone(),
+        );
+        registry.register(
+            "commit_conflicts",
+            "Attempts that another commit came before.",
+            metrics.conflicts.clone(),
+        );
+        registry.register_with_unit(
+            "claim",
+            "The claim: complete before this instant, since 1970.",
+            Unit::Seconds,
+            metrics.claim.clone(),
+        );
+        registry.register_with_unit(
+            "claim_age",
+            "Age of the claim when it was last looked at.",
+            Unit::Seconds,
+            metrics.claim_age.clone(),
+        );
+        registry.register_with_unit(
+            "held",
+            "Rows and open files in memory.",
+            Unit::Bytes,
+            metrics.held.clone(),
+        );
         metrics
     }
 
@@ -129,13 +192,25 @@ pub(super) struct PipelineMetrics {
 impl PipelineMetrics {
     /// What ingestion counted.
     pub(super) fn read(&self, counted: &Counted) {
-        self.all.records.get_or_create(&self.of).inc_by(counted.records);
+        self.all
+            .records
+            .get_or_create(&self.of)
+            .inc_by(counted.records);
         self.all.bytes.get_or_create(&self.of).inc_by(counted.bytes);
         self.all.rows.get_or_create(&self.of).inc_by(counted.rows);
-        self.all.dead_letters.get_or_create(&self.of).inc_by(counted.dead_letters);
-        self.all.unknown_fields.get_or_create(&self.of).inc_by(counted.unknown_fields);
+        self.all
+            .dead_letters
+            .get_or_create(&self.of)
+            .inc_by(counted.dead_letters);
+        self.all
+            .unknown_fields
+            .get_or_create(&self.of)
+            .inc_by(counted.unknown_fields);
         for (kind, count) in &counted.signals {
-            self.all.signals.get_or_create(&self.kind(kind)).inc_by(*count);
+            self.all
+                .signals
+                .get_or_create(&self.kind(kind))
+                .inc_by(*count);
         }
     }
 
@@ -152,7 +227,10 @@ impl PipelineMetrics {
         self.all.committed_rows.get_or_create(&self.of).inc_by(rows);
         self.all.late.get_or_create(&self.of).inc_by(late);
         for (kind, count) in super::progress::excluded_kinds(excluded) {
-            self.all.excluded.get_or_create(&self.kind(kind)).inc_by(count);
+            self.all
+                .excluded
+                .get_or_create(&self.kind(kind))
+                .inc_by(count);
         }
     }
 
@@ -175,25 +253,40 @@ impl PipelineMetrics {
             table: self.of.table.clone(),
             outcome,
         };
-        self.all.commits.get_or_create(&outcome).observe(elapsed.as_secs_f64());
+        self.all
+            .commits
+            .get_or_create(&outcome)
+            .observe(elapsed.as_secs_f64());
     }
 
     /// The claim as of a look at it.
     pub(super) fn claim(&self, claim_us: Option<i64>, now_us: i64) {
         if let Some(claim_us) = claim_us {
-            self.all.claim.get_or_create(&self.of).set(claim_us.div_euclid(1_000_000));
-            self.all.claim_age.get_or_create(&self.of).set((now_us - claim_us).div_euclid(1_000_000));
+            self.all
+                .claim
+                .get_or_create(&self.of)
+                .set(claim_us.div_euclid(1_000_000));
+            self.all
+                .claim_age
+                .get_or_create(&self.of)
+                .set((now_us - claim_us).div_euclid(1_000_000));
         }
     }
 
     /// What is held in memory.
     pub(super) fn held(&self, bytes: usize) {
-        self.all.held.get_or_create(&self.of).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        self.all
+            .held
+            .get_or_create(&self.of)
+            .set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// What is still to be read of a partition.
     pub(super) fn lag(&self, at: &TopicPartition, records: i64) {
-        self.all.lag.get_or_create(&self.of_partition(at)).set(records);
+        self.all
+            .lag
+            .get_or_create(&self.of_partition(at))
+            .set(records);
     }
 
     /// This worker no longer reads a partition.

@@ -136,9 +136,10 @@ impl Error {
 fn of_kafka(error: &kafka::Error) -> Reason {
     use kafka::Error as E;
     match error {
-        E::PropertyRefused { .. } | E::PropertyUnknown { .. } | E::PropertyInvalid { .. } | E::Pattern { .. } => {
-            Reason::SpecInvalid
-        }
+        E::PropertyRefused { .. }
+        | E::PropertyUnknown { .. }
+        | E::PropertyInvalid { .. }
+        | E::Pattern { .. } => Reason::SpecInvalid,
         E::TopicNotFound { .. } => Reason::TopicNotFound,
         E::TooManyPartitions { .. } => Reason::TooManyPartitions,
         E::PositionLost { .. } | E::LogStartMoved { .. } => Reason::OffsetOutOfRange,
@@ -165,8 +166,17 @@ fn of_lake(error: &lake::Error) -> Reason {
 
 fn fenced(lost: &[Lost]) -> String {
     let parts = lost.iter().map(|lost| match lost.next {
-        Some(next) => format!("{}: the batch begins at {}, the table goes on at {next}", lost.at, lost.start),
-        None => format!("{}: the batch begins at {}, the table does not know the partition", lost.at, lost.start),
+        Some(next) => format!(
+            "{}: the batch begins at {}, the table goes on at {next}",
+            lost.at, lost.start
+        ),
+        None => format!(
+            "{}: the batch begins at {}, the table does not know the partition",
+            lost.at, lost.start
+        ),
     });
-    format!("another worker has committed these partitions, the batch is dropped: {}", parts.collect::<Vec<_>>().join("; "))
+    format!(
+        "another worker has committed these partitions, the batch is dropped: {}",
+        parts.collect::<Vec<_>>().join("; ")
+    )
 }

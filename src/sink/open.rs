@@ -12,11 +12,14 @@ use iceberg::table::Table;
 
 use super::Error;
 use crate::api::worker::{
-    self, CatalogKind as ApiCatalogKind, CompleteFrom, EventTime, Format, StartFrom as ApiStartFrom, Term as ApiTerm,
-    TransformKind,
+    self, CatalogKind as ApiCatalogKind, CompleteFrom, EventTime, Format,
+    StartFrom as ApiStartFrom, Term as ApiTerm, TransformKind,
 };
 use crate::api::{EffectiveSpec, Reason};
-use crate::cdc::{self, Decoder, Debezium, Encoding, EventTimeFrom, KeyValue, Kind, RowSchema, RowSettings, metadata_columns};
+use crate::cdc::{
+    self, Debezium, Decoder, Encoding, EventTimeFrom, KeyValue, Kind, RowSchema, RowSettings,
+    metadata_columns,
+};
 use crate::kafka::{Settings, StartFrom, Topics};
 use crate::lake::catalog::{CatalogKind, CatalogSettings, Secret};
 use crate::lake::maintain::MaintainSettings;
@@ -32,8 +35,9 @@ use crate::watermark::{Bounds, FromRule, Grid, Policy, Term};
 /// The length of a cell does not divide a day.
 pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
     let finalization = &spec.finalization;
-    let grid = Grid::new(finalization.cell_us)
-        .map_err(|error| Error::refused(Reason::SpecInvalid, format!("finalization.cell: {error}")))?;
+    let grid = Grid::new(finalization.cell_us).map_err(|error| {
+        Error::refused(Reason::SpecInvalid, format!("finalization.cell: {error}"))
+    })?;
     Ok(Policy {
         revision: 0,
         grid,
@@ -45,7 +49,11 @@ pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
         },
         window_commits: finalization.window_commits,
         window_duration_us: finalization.window_duration_us.unwrap_or(0),
-        terms: finalization.terms.iter().map(|term| core_term(*term)).collect::<BTreeSet<_>>(),
+        terms: finalization
+            .terms
+            .iter()
+            .map(|term| core_term(*term))
+            .collect::<BTreeSet<_>>(),
         complete_from: match finalization.complete_from {
             None => FromRule::Derived,
             Some(CompleteFrom::Unbounded) => FromRule::Unbounded,
@@ -117,7 +125,8 @@ pub(super) fn catalog_settings(catalog: &worker::Catalog) -> Result<CatalogSetti
     settings.properties.clone_from(&catalog.properties);
     if let Some(reference) = &catalog.credential_ref {
         let secret = Secrets::from_environment().read(reference);
-        let secret = secret.map_err(|error| Error::refused(Reason::SecretMissing, error.to_string()))?;
+        let secret =
+            secret.map_err(|error| Error::refused(Reason::SecretMissing, error.to_string()))?;
         settings.credential = Some(Secret::new(secret.expose()));
     }
     Ok(settings)
@@ -130,7 +139,8 @@ pub(super) fn catalog_settings(catalog: &worker::Catalog) -> Result<CatalogSetti
 pub(super) fn table_ident(spec: &EffectiveSpec) -> Result<TableIdent, Error> {
     let name = &spec.sink.table;
     let parts = name.namespace.iter().chain([&name.name]);
-    TableIdent::from_strs(parts).map_err(|error| Error::refused(Reason::SpecInvalid, format!("sink.table: {error}")))
+    TableIdent::from_strs(parts)
+        .map_err(|error| Error::refused(Reason::SpecInvalid, format!("sink.table: {error}")))
 }
 
 /// What the table has to look like.
@@ -138,8 +148,15 @@ pub(super) fn table_ident(spec: &EffectiveSpec) -> Result<TableIdent, Error> {
 pub(super) fn table_spec(spec: &EffectiveSpec) -> TableSpec {
     let prefix = &spec.sink.metadata_prefix;
     TableSpec {
-        columns: spec.sink.schema.as_ref().map(|columns| columns.iter().map(source_column).collect()),
-        metadata_columns: metadata_columns(prefix).iter().map(metadata_column).collect(),
+        columns: spec
+            .sink
+            .schema
+            .as_ref()
+            .map(|columns| columns.iter().map(source_column).collect()),
+        metadata_columns: metadata_columns(prefix)
+            .iter()
+            .map(metadata_column)
+            .collect(),
         partitioning: partitioning(spec),
         properties: BTreeMap::new(),
         location: None,
@@ -148,7 +165,11 @@ pub(super) fn table_spec(spec: &EffectiveSpec) -> TableSpec {
 
 fn source_column(column: &worker::Column) -> Column {
     let column_type = Type::Primitive(primitive(column.data_type));
-    if column.key { Column::key(&column.name, column_type) } else { Column::optional(&column.name, column_type) }
+    if column.key {
+        Column::key(&column.name, column_type)
+    } else {
+        Column::optional(&column.name, column_type)
+    }
 }
 
 fn primitive(column: worker::ColumnType) -> PrimitiveType {
@@ -203,13 +224,15 @@ fn iceberg_type(kind: &Kind) -> Type {
         Kind::Binary => PrimitiveType::Binary,
         Kind::Uuid => PrimitiveType::Uuid,
         Kind::List(element) => {
-            let element = NestedField::list_element(0, iceberg_type(&element.kind), element.required);
+            let element =
+                NestedField::list_element(0, iceberg_type(&element.kind), element.required);
             return Type::List(ListType::new(element.into()));
         }
         Kind::Struct(fields) => {
             let field = |(id, field): (i32, &cdc::Column)| {
                 let field_type = iceberg_type(&field.kind);
-                let made = NestedField::new(id, &field.name, field_type, field.required).with_doc(field.doc);
+                let made = NestedField::new(id, &field.name, field_type, field.required)
+                    .with_doc(field.doc);
                 made.into()
             };
             return Type::Struct(StructType::new((0..).zip(fields).map(field).collect()));
@@ -219,11 +242,19 @@ fn iceberg_type(kind: &Kind) -> Type {
 }
 
 fn partitioning(spec: &EffectiveSpec) -> Partitioning {
-    let event_time = cdc::Metadata::EventTime.column(&spec.sink.metadata_prefix).name;
+    let event_time = cdc::Metadata::EventTime
+        .column(&spec.sink.metadata_prefix)
+        .name;
     match spec.sink.partitioning.as_slice() {
         [] => Partitioning::None,
-        [one] if one.transform == TransformKind::Hour && one.column == event_time => Partitioning::Hour(event_time),
-        many => Partitioning::Transforms(many.iter().map(|field| (field.column.clone(), transform(field.transform))).collect()),
+        [one] if one.transform == TransformKind::Hour && one.column == event_time => {
+            Partitioning::Hour(event_time)
+        }
+        many => Partitioning::Transforms(
+            many.iter()
+                .map(|field| (field.column.clone(), transform(field.transform)))
+                .collect(),
+        ),
     }
 }
 
@@ -256,19 +287,32 @@ pub(super) fn maintain_settings(spec: &EffectiveSpec) -> Option<MaintainSettings
 ///
 /// # Errors
 /// The table cannot take the rows of the pipeline.
-pub(super) fn decoder(spec: &EffectiveSpec, table: &Table) -> Result<(Arc<RowSchema>, Box<dyn Decoder>), Error> {
+pub(super) fn decoder(
+    spec: &EffectiveSpec,
+    table: &Table,
+) -> Result<(Arc<RowSchema>, Box<dyn Decoder>), Error> {
     let schema = table.metadata().current_schema();
-    let key: Vec<String> = schema.identifier_field_ids().filter_map(|id| schema.name_by_field_id(id)).map(str::to_owned).collect();
+    let key: Vec<String> = schema
+        .identifier_field_ids()
+        .filter_map(|id| schema.name_by_field_id(id))
+        .map(str::to_owned)
+        .collect();
     let columns = spec.sink.schema.iter().flatten();
     let encodings: BTreeMap<String, Encoding> = columns
-        .filter_map(|column| Some((column.name.clone(), encoding(column.encoding?, &column.data_type))))
+        .filter_map(|column| {
+            Some((
+                column.name.clone(),
+                encoding(column.encoding?, &column.data_type),
+            ))
+        })
         .collect();
     let settings = RowSettings {
         metadata_prefix: &spec.sink.metadata_prefix,
         key: &key,
         encodings: Some(&encodings),
     };
-    let refused = |fault: cdc::SchemaFault| Error::refused(Reason::SchemaMismatch, fault.to_string());
+    let refused =
+        |fault: cdc::SchemaFault| Error::refused(Reason::SchemaMismatch, fault.to_string());
     let rows = RowSchema::new(arrow_schema(table)?, settings).map_err(refused)?;
     let event_time = match &spec.event_time {
         EventTime::SourceCommit => EventTimeFrom::SourceCommit,

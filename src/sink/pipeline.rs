@@ -69,16 +69,35 @@ pub(super) fn run(context: &Context) {
             backoff.reset();
         }
         let chain = chain(&error);
-        context.status.fail(error.reason(), chain.clone(), context.clock.now_us());
+        context
+            .status
+            .fail(error.reason(), chain.clone(), context.clock.now_us());
         let pause = match error.next() {
             Next::Later => {
-                tracing::warn!(pipeline, table, reason = error.reason().label(), error = chain, "the session ended; it begins again");
-                context.status.write(|progress| progress.state = RunState::Waiting);
+                tracing::warn!(
+                    pipeline,
+                    table,
+                    reason = error.reason().label(),
+                    error = chain,
+                    "the session ended; it begins again"
+                );
+                context
+                    .status
+                    .write(|progress| progress.state = RunState::Waiting);
                 backoff.next_delay()
             }
             Next::AwaitChange => {
-                tracing::error!(pipeline, table, reason = error.reason().label(), error = chain, remedy = error.reason().remedy(), "the pipeline stands still");
-                context.status.write(|progress| progress.state = RunState::Stopped);
+                tracing::error!(
+                    pipeline,
+                    table,
+                    reason = error.reason().label(),
+                    error = chain,
+                    remedy = error.reason().remedy(),
+                    "the pipeline stands still"
+                );
+                context
+                    .status
+                    .write(|progress| progress.state = RunState::Stopped);
                 BACKOFF_MOST
             }
         };

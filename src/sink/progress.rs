@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::api::worker::{
-    ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary, PartitionProgress, PipelineProgress,
-    RunState, Term as ApiTerm,
+    ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary,
+    PartitionProgress, PipelineProgress, RunState, Term as ApiTerm,
 };
 use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::TopicPartition;
-use crate::watermark::{Claim, CompleteFrom, Excluded, HeldBy, Hold, Policy, State, Term, is_current};
+use crate::watermark::{
+    Claim, CompleteFrom, Excluded, HeldBy, Hold, Policy, State, Term, is_current,
+};
 
 /// The shared progress of one pipeline.
 #[derive(Clone)]
@@ -40,7 +42,10 @@ impl Status {
     /// A copy.
     #[must_use]
     pub(super) fn read(&self) -> PipelineProgress {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Changes it.
@@ -72,7 +77,13 @@ impl Status {
 
     /// It has gone well again.
     pub(super) fn heal(&self) {
-        let healed = self.inner.lock().unwrap_or_else(PoisonError::into_inner).last_error.take().is_some();
+        let healed = self
+            .inner
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .last_error
+            .take()
+            .is_some();
         if healed {
             (self.changed)();
         }
@@ -94,12 +105,18 @@ impl Status {
         self.write(|progress| {
             progress.policy_revision = Some(state.policy.revision);
             progress.claim = (!state.is_new()).then(|| claim(&state.claim(), state));
-            progress.hold = (!state.is_new()).then(|| hold(&state.hold(is_current(state, policy)), state, now_us));
+            progress.hold = (!state.is_new())
+                .then(|| hold(&state.hold(is_current(state, policy)), state, now_us));
         });
     }
 
     /// The partitions that this worker reads.
-    pub(super) fn partitions(&self, state: &State, ends: &BTreeMap<TopicPartition, i64>, own: &[(TopicPartition, i64)]) {
+    pub(super) fn partitions(
+        &self,
+        state: &State,
+        ends: &BTreeMap<TopicPartition, i64>,
+        own: &[(TopicPartition, i64)],
+    ) {
         let view = state.view();
         let rows: Vec<PartitionProgress> = own
             .iter()
@@ -114,10 +131,14 @@ impl Status {
                 })
             })
             .collect();
-        let behind = |row: &PartitionProgress| row.end_offset.map_or(0, |end| u64::try_from(end - row.next_offset).unwrap_or(0));
+        let behind = |row: &PartitionProgress| {
+            row.end_offset
+                .map_or(0, |end| u64::try_from(end - row.next_offset).unwrap_or(0))
+        };
         let lag = LagSummary {
             offsets: rows.iter().map(behind).sum(),
-            partitions_behind: u32::try_from(rows.iter().filter(|row| behind(row) > 0).count()).unwrap_or(u32::MAX),
+            partitions_behind: u32::try_from(rows.iter().filter(|row| behind(row) > 0).count())
+                .unwrap_or(u32::MAX),
         };
         self.write(|progress| {
             progress.partitions = rows;
@@ -147,8 +168,20 @@ fn claim(claim: &Claim, state: &State) -> ClaimProgress {
             CompleteFrom::Unbounded => None,
             CompleteFrom::From(us) => Some(us),
         },
-        gaps: claim.gaps.stretches().iter().map(|(from_us, before_us)| Interval { from_us: *from_us, before_us: *before_us }).collect(),
-        evidence: claim.evidence.iter().map(|term| term.label().to_owned()).collect(),
+        gaps: claim
+            .gaps
+            .stretches()
+            .iter()
+            .map(|(from_us, before_us)| Interval {
+                from_us: *from_us,
+                before_us: *before_us,
+            })
+            .collect(),
+        evidence: claim
+            .evidence
+            .iter()
+            .map(|term| term.label().to_owned())
+            .collect(),
         margin_ms: claim.margin_us.map(|us| us.div_euclid(1000)),
         epoch: claim.epoch,
         commit_id: state.commit_id,
@@ -158,7 +191,12 @@ fn claim(claim: &Claim, state: &State) -> ClaimProgress {
 /// The terms that a claim rests on, as one text.
 #[must_use]
 pub(super) fn evidence(state: &State) -> String {
-    let labels: Vec<&str> = state.published.evidence.iter().map(|term| term.label()).collect();
+    let labels: Vec<&str> = state
+        .published
+        .evidence
+        .iter()
+        .map(|term| term.label())
+        .collect();
     labels.join(",")
 }
 
@@ -172,7 +210,11 @@ fn hold(hold: &Hold, state: &State, now_us: i64) -> HoldProgress {
     };
     let (partition, term) = match &hold.by {
         HeldBy::Unanchored { topic, partition } => (Some(format!("{topic}/{partition}")), None),
-        HeldBy::Partition { topic, partition, term } => (Some(format!("{topic}/{partition}")), term.map(api_term)),
+        HeldBy::Partition {
+            topic,
+            partition,
+            term,
+        } => (Some(format!("{topic}/{partition}")), term.map(api_term)),
         _ => (None, None),
     };
     HoldProgress {
@@ -193,9 +235,14 @@ fn reason(hold: &Hold, state: &State, cell_end_us: i64, now_us: i64) -> Reason {
         _ if now_us < cell_end_us + state.policy.bounds.max_delay_us => Reason::CellOpen,
         HeldBy::NotAsked | HeldBy::Asked | HeldBy::Unanchored { .. } => Reason::BrokerNotAsked,
         HeldBy::Clock => Reason::CellOpen,
-        HeldBy::Partition { .. } if state.newest_change.is_some_and(|change| change.snapshot) => Reason::SnapshotRunning,
+        HeldBy::Partition { .. } if state.newest_change.is_some_and(|change| change.snapshot) => {
+            Reason::SnapshotRunning
+        }
         HeldBy::Partition { term: None, .. } => Reason::WindowIncomplete,
-        HeldBy::Partition { term: Some(Term::CaughtUp), .. } => Reason::PartitionSilent,
+        HeldBy::Partition {
+            term: Some(Term::CaughtUp),
+            ..
+        } => Reason::PartitionSilent,
         HeldBy::Partition { .. } => Reason::PartitionBehind,
     }
 }

@@ -98,8 +98,18 @@ impl Question {
                 Err(error) => silent.push((at, error)),
             }
         }
-        let unknown: Vec<TopicPartition> = all.iter().filter(|at| !self.known.contains(*at)).cloned().collect();
-        let unknown = anchors(&self.inquirer, &topics, unknown, self.start_from, &self.clock)?;
+        let unknown: Vec<TopicPartition> = all
+            .iter()
+            .filter(|at| !self.known.contains(*at))
+            .cloned()
+            .collect();
+        let unknown = anchors(
+            &self.inquirer,
+            &topics,
+            unknown,
+            self.start_from,
+            &self.clock,
+        )?;
         let jumped = watch.look(&self.clock).is_some();
         if jumped {
             ends.clear();
@@ -120,7 +130,12 @@ impl Question {
 pub(super) fn asked_partitions(topics: &[TopicInfo], at_us: i64) -> AskedPartitions {
     let topics = topics
         .iter()
-        .map(|topic| (topic.name.clone(), topic.partitions.iter().copied().collect()))
+        .map(|topic| {
+            (
+                topic.name.clone(),
+                topic.partitions.iter().copied().collect(),
+            )
+        })
         .collect();
     AskedPartitions { at_us, topics }
 }
@@ -139,7 +154,10 @@ pub(super) fn partitions(topics: &[TopicInfo]) -> Vec<TopicPartition> {
 /// The partitions that a state knows.
 #[must_use]
 pub(super) fn known(state: &State) -> BTreeSet<TopicPartition> {
-    state.partitions().map(|(topic, partition, _)| TopicPartition::new(topic, partition)).collect()
+    state
+        .partitions()
+        .map(|(topic, partition, _)| TopicPartition::new(topic, partition))
+        .collect()
 }
 
 /// Where reading begins in partitions that the table does not know.
@@ -156,7 +174,10 @@ pub(super) fn anchors(
     if unknown.is_empty() {
         return Ok(Vec::new());
     }
-    let ids: BTreeMap<&str, Option<uuid::Uuid>> = topics.iter().map(|topic| (topic.name.as_str(), topic.id)).collect();
+    let ids: BTreeMap<&str, Option<uuid::Uuid>> = topics
+        .iter()
+        .map(|topic| (topic.name.as_str(), topic.id))
+        .collect();
     let offsets = inquirer.start_offsets(&unknown, start_from, PATIENCE)?;
     let at_us = clock.now_us();
     let anchor = |(at, offset): (TopicPartition, Result<i64, Error>)| {

@@ -29,7 +29,9 @@ use super::question::{Answer, PATIENCE, Question, anchors, asked_partitions, kno
 use super::{Error, open};
 use crate::api::worker::{CommitProgress, EventTime, RunState};
 use crate::cdc::Rows;
-use crate::kafka::{self, DeadLetters, Event, Inquirer, Mode, Position, Source, StartFrom, TopicPartition};
+use crate::kafka::{
+    self, DeadLetters, Event, Inquirer, Mode, Position, Source, StartFrom, TopicPartition,
+};
 use crate::lake::maintain::Maintainer;
 use crate::lake::writer::{TableWriter, WriterSettings};
 use crate::lake::{catalog, raw, table};
@@ -95,8 +97,16 @@ impl<'c> Session<'c> {
         state = settle_start(context, &side, &inquirer, state)?;
         let (schema, decoder) = open::decoder(&context.spec, &table)?;
         let dead_letters = context.spec.source.dead_letter.as_ref();
-        let dead_letters = dead_letters.map(|topic| DeadLetters::create(&settings, topic)).transpose()?;
-        let creates_only = matches!(context.spec.event_time, EventTime::Column { creates_only: true, .. });
+        let dead_letters = dead_letters
+            .map(|topic| DeadLetters::create(&settings, topic))
+            .transpose()?;
+        let creates_only = matches!(
+            context.spec.event_time,
+            EventTime::Column {
+                creates_only: true,
+                ..
+            }
+        );
         let ingest = Ingest::new(Parts {
             decoder,
             rows: Rows::new(&schema, super::ingest::ROWS_A_FLUSH),
@@ -107,10 +117,18 @@ impl<'c> Session<'c> {
             creates_only,
             budget: context.budget,
         });
-        let mode = if context.spec.worker.replicas > 1 { Mode::Group } else { Mode::Assign };
+        let mode = if context.spec.worker.replicas > 1 {
+            Mode::Group
+        } else {
+            Mode::Assign
+        };
         let source = Source::create(&settings, mode, known(&state).len())?;
         let seed = seed(&context.worker, &context.spec.uid);
-        let mut cadence = Cadence::new(open::commit_interval(&context.spec), context.spec.worker.replicas, seed);
+        let mut cadence = Cadence::new(
+            open::commit_interval(&context.spec),
+            context.spec.worker.replicas,
+            seed,
+        );
         let now = context.clock.monotonic();
         cadence.start(now);
         let maintainer = open::maintain_settings(&context.spec)
@@ -156,7 +174,9 @@ impl<'c> Session<'c> {
             policy_revision = self.side.policy.revision, "reading",
         );
         let (side, table) = (Arc::clone(&self.side), table.clone());
-        context.runtime.spawn(async move { side.tell_processors(&table).await });
+        context
+            .runtime
+            .spawn(async move { side.tell_processors(&table).await });
         Ok(())
     }
 
@@ -212,14 +232,20 @@ impl<'c> Session<'c> {
 
     fn take_event(&mut self, event: Event, committed: &mut bool) -> Result<(), Error> {
         match event {
-            Event::EndOfPartition { slot, offset, .. } => self.ingest.end_of_partition(slot, offset),
+            Event::EndOfPartition { slot, offset, .. } => {
+                self.ingest.end_of_partition(slot, offset)
+            }
             Event::Assigned(partitions) => self.take_over(&partitions)?,
             Event::Revoked { partitions, lost } => self.hand_over(&partitions, lost, committed)?,
-            Event::GroupOffsetsCommitted(Err(code)) => tracing::debug!(%code, "group offsets are not committed"),
+            Event::GroupOffsetsCommitted(Err(code)) => {
+                tracing::debug!(%code, "group offsets are not committed")
+            }
             Event::GroupOffsetsCommitted(Ok(())) => {}
             Event::Failed(error) => match error.next() {
                 // librdkafka goes on trying; the partitions it cannot read hold the claim.
-                kafka::Next::Later if !matches!(error, kafka::Error::Fatal { .. }) => self.fail(&Error::Kafka(error)),
+                kafka::Next::Later if !matches!(error, kafka::Error::Fatal { .. }) => {
+                    self.fail(&Error::Kafka(error))
+                }
                 _ => return Err(self.explain(error)),
             },
         }
@@ -228,7 +254,13 @@ impl<'c> Session<'c> {
 
     /// A lost position has a cause that the broker can tell.
     fn explain(&self, error: kafka::Error) -> Error {
-        if let kafka::Error::PositionLost { topic, partition, offset, .. } = &error {
+        if let kafka::Error::PositionLost {
+            topic,
+            partition,
+            offset,
+            ..
+        } = &error
+        {
             let at = TopicPartition::new(Arc::clone(topic), *partition);
             if let Ok(explained) = self.inquirer.explain(&at, *offset, PATIENCE) {
                 return explained.into();
@@ -241,8 +273,17 @@ impl<'c> Session<'c> {
     fn rest_if_far_ahead(&mut self) -> Result<(), Error> {
         let far = self.under_way.is_some() && self.ingest.waiting().closed_files >= FILES_DUE;
         if far != self.resting {
-            let own: Vec<TopicPartition> = self.ingest.delivered().into_iter().map(|(at, _)| at).collect();
-            if far { self.source.pause(&own)? } else { self.source.resume(&own)? }
+            let own: Vec<TopicPartition> = self
+                .ingest
+                .delivered()
+                .into_iter()
+                .map(|(at, _)| at)
+                .collect();
+            if far {
+                self.source.pause(&own)?
+            } else {
+                self.source.resume(&own)?
+            }
             self.resting = far;
         }
         Ok(())
@@ -259,7 +300,11 @@ impl<'c> Session<'c> {
             }
         }
         self.hear(now)?;
-        if self.under_way.as_ref().is_some_and(|under_way| under_way.task.is_finished()) {
+        if self
+            .under_way
+            .as_ref()
+            .is_some_and(|under_way| under_way.task.is_finished())
+        {
             self.arrive(committed)?;
         }
         if self.under_way.is_some() || self.asking.is_some() {
@@ -278,15 +323,18 @@ impl<'c> Session<'c> {
     fn is_due(&mut self, now: Duration) -> bool {
         let now_us = self.context.clock.now_us();
         let open_end_us = self.state.open_cell_end_us();
-        let closable = open_end_us.is_none_or(|end_us| now_us - self.side.policy.bounds.max_delay_us >= end_us);
+        let closable = open_end_us
+            .is_none_or(|end_us| now_us - self.side.policy.bounds.max_delay_us >= end_us);
         let just_closable = closable && !self.was_closable;
         self.was_closable = closable;
         if just_closable || self.cadence.look_due(now, self.looked) {
             return true;
         }
         let waiting = self.ingest.waiting();
-        let outlook_due = now.saturating_sub(self.outlooked) >= OUTLOOK_EVERY.min(self.cadence.interval() / 4);
-        let could_close = closable && waiting.rows > 0 && outlook_due && self.could_close(now, now_us);
+        let outlook_due =
+            now.saturating_sub(self.outlooked) >= OUTLOOK_EVERY.min(self.cadence.interval() / 4);
+        let could_close =
+            closable && waiting.rows > 0 && outlook_due && self.could_close(now, now_us);
         self.cadence.due(now, waiting, could_close)
     }
 
@@ -304,7 +352,9 @@ impl<'c> Session<'c> {
         };
         let contribution: Contribution = self.side.contribution(&outlook, Uuid::nil());
         let next = advance(&self.state, &self.side.policy, &contribution);
-        next.is_ok_and(|next| next.claim.finalized_before_us > self.state.published.finalized_before_us)
+        next.is_ok_and(|next| {
+            next.claim.finalized_before_us > self.state.published.finalized_before_us
+        })
     }
 
     fn ask(&mut self) {
@@ -352,13 +402,20 @@ impl<'c> Session<'c> {
 
     /// Whether everything below the ends of the answer is read, or enough time was given to it.
     fn has_caught_up(&self, now: Duration) -> bool {
-        let Some((answer, heard)) = &self.answer else { return true };
+        let Some((answer, heard)) = &self.answer else {
+            return true;
+        };
         let most = CATCH_UP.min(self.context.clock.real(self.cadence.interval()) / 2);
         if self.context.clock.real(now.saturating_sub(*heard)) >= most || !self.was_closable {
             return true;
         }
         let delivered = self.ingest.delivered();
-        delivered.iter().all(|(at, next)| answer.ends.get(at).is_none_or(|end| *next >= end.high_watermark))
+        delivered.iter().all(|(at, next)| {
+            answer
+                .ends
+                .get(at)
+                .is_none_or(|end| *next >= end.high_watermark)
+        })
     }
 
     /// Sends what is read, or only the answers, on its way to the table.
@@ -366,10 +423,18 @@ impl<'c> Session<'c> {
         let answer = self.answer.take().map(|(answer, _)| answer);
         let errand = self.errand(answer)?;
         self.looked = now;
-        let (side, abandon, status) = (Arc::clone(&self.side), self.context.abandon.clone(), self.context.status.clone());
+        let (side, abandon, status) = (
+            Arc::clone(&self.side),
+            self.context.abandon.clone(),
+            self.context.status.clone(),
+        );
         let clock = self.context.clock.clone();
         let news = errand.news.clone();
-        let excluded = errand.batch.as_ref().map(|batch| batch.times.excluded).unwrap_or_default();
+        let excluded = errand
+            .batch
+            .as_ref()
+            .map(|batch| batch.times.excluded)
+            .unwrap_or_default();
         let task = self.context.runtime.spawn(async move {
             let told = |error: &crate::lake::Error| {
                 let wrapped = super::of_lake(error);
@@ -402,7 +467,9 @@ impl<'c> Session<'c> {
             tracing::warn!(pipeline = %self.context.spec.id(), field = name, "the table has no column for a field; its values are left out");
         }
         self.context.metrics.read(&counted);
-        self.context.status.write(|progress| progress.dead_letters += counted.dead_letters);
+        self.context
+            .status
+            .write(|progress| progress.dead_letters += counted.dead_letters);
         if let Some(answer) = answer {
             for news in &mut errand.news {
                 let at = TopicPartition::new(news.topic.as_str(), news.partition);
@@ -416,8 +483,14 @@ impl<'c> Session<'c> {
 
     /// Takes what became of the errand under way; waits for it if need be.
     fn arrive(&mut self, committed: &mut bool) -> Result<(), Error> {
-        let Some(under_way) = self.under_way.take() else { return Ok(()) };
-        let outcome = self.context.runtime.block_on(under_way.task).map_err(|_| Error::Stopping)??;
+        let Some(under_way) = self.under_way.take() else {
+            return Ok(());
+        };
+        let outcome = self
+            .context
+            .runtime
+            .block_on(under_way.task)
+            .map_err(|_| Error::Stopping)??;
         let now = self.context.clock.monotonic();
         self.context.status.heal();
         match outcome {
@@ -426,13 +499,22 @@ impl<'c> Session<'c> {
                 *committed = true;
                 self.ingest.advance_starts(&under_way.news);
                 self.cadence.committed(now, success.attempt);
-                let elapsed = self.context.clock.real(now.saturating_sub(under_way.started));
+                let elapsed = self
+                    .context
+                    .clock
+                    .real(now.saturating_sub(under_way.started));
                 self.note(*success, &under_way.excluded, elapsed)?;
             }
         }
         if self.source.mode() == Mode::Assign {
-            let reading: BTreeSet<TopicPartition> = self.ingest.delivered().into_iter().map(|(at, _)| at).collect();
-            let new: Vec<TopicPartition> = known(&self.state).difference(&reading).cloned().collect();
+            let reading: BTreeSet<TopicPartition> = self
+                .ingest
+                .delivered()
+                .into_iter()
+                .map(|(at, _)| at)
+                .collect();
+            let new: Vec<TopicPartition> =
+                known(&self.state).difference(&reading).cloned().collect();
             if !new.is_empty() {
                 self.take_over(&new)?;
             }
@@ -441,11 +523,19 @@ impl<'c> Session<'c> {
         Ok(())
     }
 
-    fn note(&mut self, success: Success, excluded: &crate::watermark::Excluded, elapsed: Duration) -> Result<(), Error> {
+    fn note(
+        &mut self,
+        success: Success,
+        excluded: &crate::watermark::Excluded,
+        elapsed: Duration,
+    ) -> Result<(), Error> {
         let context = self.context;
         let before = self.state.published.finalized_before_us;
         let now_us = context.clock.now_us();
-        let late = success.advanced.as_ref().map_or(0, |advanced| advanced.late.rows());
+        let late = success
+            .advanced
+            .as_ref()
+            .map_or(0, |advanced| advanced.late.rows());
         context.metrics.put(success.rows, excluded, late);
         let commit = CommitProgress {
             commit_id: success.commit_id,
@@ -472,7 +562,12 @@ impl<'c> Session<'c> {
             .ingest
             .delivered()
             .into_iter()
-            .filter_map(|(at, _)| Some((at.clone(), self.state.partition(&at.topic, at.partition)?.next_offset)))
+            .filter_map(|(at, _)| {
+                Some((
+                    at.clone(),
+                    self.state.partition(&at.topic, at.partition)?.next_offset,
+                ))
+            })
             .collect();
         self.source.commit_group_offsets(&offsets)?;
         self.after_commit(success.table);
@@ -488,10 +583,18 @@ impl<'c> Session<'c> {
             side.tell_processors(&table).await;
             let Some(maintainer) = maintainer else { return };
             // One at a time; what one run leaves, the next one finds.
-            let Ok(mut maintainer) = maintainer.try_lock() else { return };
+            let Ok(mut maintainer) = maintainer.try_lock() else {
+                return;
+            };
             match maintainer.run(&*side.catalog, &table, now_ms).await {
-                Ok(report) => tracing::debug!(expired = report.expired, deleted = report.deleted, "maintained"),
-                Err(error) => tracing::debug!(%error, "maintenance comes again with the next commit"),
+                Ok(report) => tracing::debug!(
+                    expired = report.expired,
+                    deleted = report.deleted,
+                    "maintained"
+                ),
+                Err(error) => {
+                    tracing::debug!(%error, "maintenance comes again with the next commit")
+                }
             }
         });
     }
@@ -505,7 +608,11 @@ impl<'c> Session<'c> {
     /// Begins to read partitions where the table stands.
     fn take_over(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
         let mut state = self.context.runtime.block_on(self.side.load())?.state;
-        let missing = |state: &State| partitions.iter().any(|at| state.partition(&at.topic, at.partition).is_none());
+        let missing = |state: &State| {
+            partitions
+                .iter()
+                .any(|at| state.partition(&at.topic, at.partition).is_none())
+        };
         if missing(&state) {
             state = settle_start(self.context, &self.side, &self.inquirer, state)?;
         }
@@ -540,7 +647,12 @@ impl<'c> Session<'c> {
     }
 
     /// Gives partitions up: what was read of them is committed first, unless they are lost already.
-    fn hand_over(&mut self, partitions: &[TopicPartition], lost: bool, committed: &mut bool) -> Result<(), Error> {
+    fn hand_over(
+        &mut self,
+        partitions: &[TopicPartition],
+        lost: bool,
+        committed: &mut bool,
+    ) -> Result<(), Error> {
         if lost {
             // Others may have committed for them already; the fence decides about what is under way.
             self.arrive(committed)?;
@@ -567,7 +679,9 @@ impl<'c> Session<'c> {
         let state = self.context.runtime.block_on(self.side.load())?.state;
         let mut positions = Vec::new();
         for (at, _) in self.ingest.delivered() {
-            let Some(known) = state.partition(&at.topic, at.partition) else { continue };
+            let Some(known) = state.partition(&at.topic, at.partition) else {
+                continue;
+            };
             let position = Position {
                 next_offset: known.next_offset,
                 leader_epoch: known.leader_epoch,
@@ -598,7 +712,9 @@ impl<'c> Session<'c> {
                 limit.cancel();
             })
         };
-        let ended = self.arrive(committed).and_then(|()| self.commit_now(committed, &limit));
+        let ended = self
+            .arrive(committed)
+            .and_then(|()| self.commit_now(committed, &limit));
         guard.abort();
         ended
     }
@@ -610,8 +726,15 @@ impl<'c> Session<'c> {
         let answer = self.answer.take().map(|(answer, _)| answer);
         let errand = self.errand(answer)?;
         let started = self.context.clock.monotonic();
-        let excluded = errand.batch.as_ref().map(|batch| batch.times.excluded).unwrap_or_default();
-        let outcome = self.context.runtime.block_on(self.side.settle(&errand, limit, &|_| {}))?;
+        let excluded = errand
+            .batch
+            .as_ref()
+            .map(|batch| batch.times.excluded)
+            .unwrap_or_default();
+        let outcome = self
+            .context
+            .runtime
+            .block_on(self.side.settle(&errand, limit, &|_| {}))?;
         if let Outcome::Committed(success) = outcome {
             *committed = true;
             let now = self.context.clock.monotonic();
@@ -633,22 +756,36 @@ impl<'c> Session<'c> {
 
     fn fail(&self, error: &Error) {
         tracing::warn!(pipeline = %self.context.spec.id(), reason = error.reason().label(), %error, "it is tried again");
-        self.context.status.fail(error.reason(), error.to_string(), self.context.clock.now_us());
+        self.context.status.fail(
+            error.reason(),
+            error.to_string(),
+            self.context.clock.now_us(),
+        );
     }
 
     fn show(&self) {
         let now_us = self.context.clock.now_us();
-        self.context.status.claimed(&self.state, &self.side.policy, now_us);
-        self.context.metrics.claim(self.state.published.finalized_before_us, now_us);
+        self.context
+            .status
+            .claimed(&self.state, &self.side.policy, now_us);
+        self.context
+            .metrics
+            .claim(self.state.published.finalized_before_us, now_us);
     }
 
     fn show_partitions(&self, answer: &Answer) {
-        let ends: BTreeMap<TopicPartition, i64> =
-            answer.ends.iter().map(|(at, end)| (at.clone(), end.high_watermark)).collect();
+        let ends: BTreeMap<TopicPartition, i64> = answer
+            .ends
+            .iter()
+            .map(|(at, end)| (at.clone(), end.high_watermark))
+            .collect();
         let own = self.ingest.delivered();
         self.context.status.partitions(&self.state, &ends, &own);
         for (at, _) in &own {
-            let next = self.state.partition(&at.topic, at.partition).map(|known| known.next_offset);
+            let next = self
+                .state
+                .partition(&at.topic, at.partition)
+                .map(|known| known.next_offset);
             if let (Some(next), Some(end)) = (next, ends.get(at)) {
                 self.context.metrics.lag(at, (end - next).max(0));
             }
@@ -678,7 +815,9 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
         tracing::info!(table = %ident, column, "column added");
     }
     let asked = Arc::clone(inquirer);
-    let cluster_id = tokio::task::spawn_blocking(move || asked.cluster_id(PATIENCE)).await.map_err(|_| Error::Stopping)??;
+    let cluster_id = tokio::task::spawn_blocking(move || asked.cluster_id(PATIENCE))
+        .await
+        .map_err(|_| Error::Stopping)??;
     let mut side = TableSide {
         catalog,
         ident,
@@ -711,7 +850,12 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
 }
 
 /// Compares the cluster with the table, and commits the anchors of partitions that the table does not know. Waits for both.
-fn settle_start(context: &Context, side: &TableSide, inquirer: &Inquirer, state: State) -> Result<State, Error> {
+fn settle_start(
+    context: &Context,
+    side: &TableSide,
+    inquirer: &Inquirer,
+    state: State,
+) -> Result<State, Error> {
     let spec = &context.spec;
     let at_us = context.clock.now_us();
     let topics = inquirer.topics(&open::topics(spec), PATIENCE)?;
@@ -722,20 +866,33 @@ fn settle_start(context: &Context, side: &TableSide, inquirer: &Inquirer, state:
     identity::check(&state, &seen, spec)?;
     let known = known(&state);
     let jumps = identity::jumps(&state, inquirer, spec, &context.clock)?;
-    let unknown: Vec<TopicPartition> = partitions(&topics).into_iter().filter(|at| !known.contains(at)).collect();
+    let unknown: Vec<TopicPartition> = partitions(&topics)
+        .into_iter()
+        .filter(|at| !known.contains(at))
+        .collect();
     if unknown.is_empty() && jumps.is_empty() && !state.is_new() {
         return Ok(state);
     }
-    let start_from = if state.is_new() { open::start_from(spec) } else { StartFrom::Earliest };
+    let start_from = if state.is_new() {
+        open::start_from(spec)
+    } else {
+        StartFrom::Earliest
+    };
     let errand = Errand {
         anchors: anchors(inquirer, &topics, unknown, start_from, &context.clock)?,
         jumps,
         asked: Some(asked_partitions(&topics, at_us)),
         ..Errand::default()
     };
-    let outcome = context.runtime.block_on(side.settle(&errand, &context.stop, &|error| {
-        context.status.fail(super::of_lake(error), error.to_string(), context.clock.now_us());
-    }))?;
+    let outcome = context
+        .runtime
+        .block_on(side.settle(&errand, &context.stop, &|error| {
+            context.status.fail(
+                super::of_lake(error),
+                error.to_string(),
+                context.clock.now_us(),
+            );
+        }))?;
     match outcome {
         Outcome::Committed(success) => Ok(success.state),
         Outcome::Looked(_) => Ok(context.runtime.block_on(side.load())?.state),
@@ -745,7 +902,9 @@ fn settle_start(context: &Context, side: &TableSide, inquirer: &Inquirer, state:
 /// Spreads workers over the interval: the same worker has the same place.
 fn seed(worker: &str, uid: &str) -> u64 {
     use sha2::Digest as _;
-    let digest = sha2::Sha256::new().chain_update(worker).chain_update(uid).finalize();
+    let digest = sha2::Sha256::new()
+        .chain_update(worker)
+        .chain_update(uid)
+        .finalize();
     u64::from_be_bytes(digest[..8].try_into().expect("the digest has 32 bytes"))
 }
-

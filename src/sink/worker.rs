@@ -108,16 +108,26 @@ impl Worker {
 
     /// Runs exactly these pipelines from now on. Returns when those that are gone or changed have stopped.
     pub async fn set_pipelines(&self, specs: Vec<EffectiveSpec>) {
-        let wanted: BTreeMap<String, EffectiveSpec> = specs.into_iter().map(|spec| (spec.uid.clone(), spec)).collect();
+        let wanted: BTreeMap<String, EffectiveSpec> = specs
+            .into_iter()
+            .map(|spec| (spec.uid.clone(), spec))
+            .collect();
         let gone = {
             let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
             let stays = |uid: &String, running: &Running| {
-                let same = wanted.get(uid).is_some_and(|spec| spec.hash() == running.hash);
+                let same = wanted
+                    .get(uid)
+                    .is_some_and(|spec| spec.hash() == running.hash);
                 same && !running.thread.is_finished()
             };
-            let gone: Vec<String> =
-                running.iter().filter(|(uid, running)| !stays(uid, running)).map(|(uid, _)| uid.clone()).collect();
-            gone.into_iter().filter_map(|uid| running.remove(&uid)).collect::<Vec<_>>()
+            let gone: Vec<String> = running
+                .iter()
+                .filter(|(uid, running)| !stays(uid, running))
+                .map(|(uid, _)| uid.clone())
+                .collect();
+            gone.into_iter()
+                .filter_map(|uid| running.remove(&uid))
+                .collect::<Vec<_>>()
         };
         self.stop(gone).await;
         {
@@ -137,7 +147,9 @@ impl Worker {
             clock: self.settings.clock.clone(),
             runtime: self.runtime.clone(),
             status: status.clone(),
-            metrics: self.metrics.pipeline(&spec.id(), &spec.sink.table.to_string()),
+            metrics: self
+                .metrics
+                .pipeline(&spec.id(), &spec.sink.table.to_string()),
             stop: stop.clone(),
             abandon: abandon.clone(),
             worker: self.settings.worker_id.clone(),
@@ -181,7 +193,8 @@ impl Worker {
             running.stop.cancel();
         }
         let grace = self.settings.grace;
-        let abandon: Vec<CancellationToken> = gone.iter().map(|running| running.abandon.clone()).collect();
+        let abandon: Vec<CancellationToken> =
+            gone.iter().map(|running| running.abandon.clone()).collect();
         let timer = self.runtime.spawn(async move {
             tokio::time::sleep(grace).await;
             abandon.iter().for_each(CancellationToken::cancel);
@@ -190,7 +203,10 @@ impl Worker {
             let pipeline = running.status.read().pipeline;
             let joined = self.runtime.spawn_blocking(|| running.thread.join()).await;
             if !matches!(joined, Ok(Ok(()))) {
-                tracing::error!(pipeline, "the pipeline's thread panicked; its table is as its last commit left it");
+                tracing::error!(
+                    pipeline,
+                    "the pipeline's thread panicked; its table is as its last commit left it"
+                );
             }
         }
         timer.abort();
@@ -198,8 +214,12 @@ impl Worker {
 
     fn publish(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipelines: BTreeMap<_, _> = running.iter().map(|(uid, running)| (uid.clone(), running.status.read())).collect();
+        let pipelines: BTreeMap<_, _> = running
+            .iter()
+            .map(|(uid, running)| (uid.clone(), running.status.read()))
+            .collect();
         drop(running);
-        self.progress.send_modify(|progress| progress.pipelines = pipelines);
+        self.progress
+            .send_modify(|progress| progress.pipelines = pipelines);
     }
 }
