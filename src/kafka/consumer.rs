@@ -94,7 +94,10 @@ impl Source {
         );
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
         let subscribed = self.native.client().subscribe(&topics);
-        subscribed.map_err(|source| Error::Create { source })
+        subscribed.map_err(|source| Error::Call {
+            call: "subscribing",
+            source,
+        })
     }
 
     /// Takes what is there: at most `most` messages, waiting up to `timeout` for the first. Call it at least every few
@@ -153,10 +156,7 @@ impl Source {
     /// # Errors
     /// The first partition that is not assigned; then none is moved.
     pub fn seek(&mut self, positions: &[(TopicPartition, Position)]) -> Result<(), Error> {
-        let stopped = self.desk.relocate(positions)?;
-        if !stopped.is_empty() {
-            self.restart(&stopped)?;
-        }
+        self.desk.relocate(positions)?;
         self.settle();
         Ok(())
     }
@@ -167,7 +167,10 @@ impl Source {
     /// A partition that librdkafka does not know.
     pub fn pause(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
         let paused = self.native.client().pause(&names(partitions));
-        paused.map_err(|source| Error::Create { source })
+        paused.map_err(|source| Error::Call {
+            call: "pausing",
+            source,
+        })
     }
 
     /// Fetches again where `pause` stopped.
@@ -176,7 +179,10 @@ impl Source {
     /// A partition that librdkafka does not know.
     pub fn resume(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
         let resumed = self.native.client().resume(&names(partitions));
-        resumed.map_err(|source| Error::Create { source })
+        resumed.map_err(|source| Error::Call {
+            call: "resuming",
+            source,
+        })
     }
 
     /// Tells the group how far the *table* has got, for lag tools. The answer comes as an event.
@@ -223,15 +229,19 @@ impl Source {
     }
 
     /// After a lost position librdkafka has stopped the partition for good and refuses to move it: it begins anew.
-    fn restart(&mut self, starts: &[(TopicPartition, Position)]) -> Result<(), Error> {
-        let restarted = sys::starts(starts).and_then(|list| {
+    fn restart(&mut self) {
+        let stopped = self.desk.stopped();
+        if stopped.is_empty() {
+            return;
+        }
+        let restarted = sys::starts(&stopped).and_then(|list| {
             self.native.incremental_unassign(&list)?;
             self.native.incremental_assign(&list)
         });
-        restarted.map_err(|code| Error::Question {
-            question: "restarting partitions",
-            code,
-        })
+        match restarted {
+            Ok(()) => self.desk.started(),
+            Err(code) => tracing::warn!(%code, "stopped partitions cannot be started again yet"),
+        }
     }
 
     /// Carries out moves that are due. librdkafka refuses a seek while a partition is being stopped or started; then the
@@ -240,6 +250,7 @@ impl Source {
         if self.desk.moving.is_empty() {
             return;
         }
+        self.restart();
         let due = self
             .desk
             .moving
@@ -444,11 +455,7 @@ impl Desk {
         }
     }
 
-    /// Gives back those that must be restarted for it.
-    fn relocate(
-        &mut self,
-        positions: &[(TopicPartition, Position)],
-    ) -> Result<Vec<(TopicPartition, Position)>, Error> {
+    fn relocate(&mut self, positions: &[(TopicPartition, Position)]) -> Result<(), Error> {
         for (at, _) in positions {
             let slot = self
                 .numbers
@@ -464,13 +471,9 @@ impl Desk {
             }
         }
         self.turn();
-        let mut stopped = Vec::new();
         for (at, position) in positions {
             let number = self.number(at);
             let slot = &mut self.slots[index(number)];
-            if std::mem::take(&mut slot.stopped) {
-                stopped.push((at.clone(), *position));
-            }
             slot.position = *position;
             slot.moving = true;
             slot.generation = self.generation;
@@ -478,7 +481,21 @@ impl Desk {
                 self.moving.push(number);
             }
         }
-        Ok(stopped)
+        Ok(())
+    }
+
+    /// Partitions that are to move but that librdkafka has given up on.
+    fn stopped(&self) -> Vec<(TopicPartition, Position)> {
+        let due = self.moving.iter().map(|number| &self.slots[index(*number)]);
+        due.filter(|slot| slot.stopped)
+            .map(|slot| (slot.at.clone(), slot.position))
+            .collect()
+    }
+
+    fn started(&mut self) {
+        for number in &self.moving {
+            self.slots[index(*number)].stopped = false;
+        }
     }
 
     fn settled(&mut self, number: u32) {
@@ -609,10 +626,16 @@ impl Desk {
         code: Code,
         detail: String,
     ) -> Option<Event> {
+        let number = self.numbers.get(at).copied();
+        if code == Code::AUTO_OFFSET_RESET
+            && let Some(slot) = number.and_then(|number| self.slots.get_mut(index(number)))
+        {
+            // Also while a move is due: the move must start the partition again.
+            slot.stopped = slot.assigned;
+        }
         let (_, slot) = self.wanted(at)?;
         let (topic, partition) = (at.topic.clone(), at.partition);
         let waiting_for = slot.position.next_offset;
-        slot.stopped |= code == Code::AUTO_OFFSET_RESET;
         Some(Event::Failed(if code == Code::AUTO_OFFSET_RESET {
             Error::PositionLost {
                 topic,
@@ -636,11 +659,13 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use rdkafka::ClientConfig;
+    use rdkafka::message::OwnedHeaders;
     use rdkafka::mocking::MockCluster;
     use rdkafka::producer::{BaseProducer, BaseRecord, DefaultProducerContext, Producer as _};
+    use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
     use super::*;
-    use crate::kafka::{Inquirer, Topics};
+    use crate::kafka::{Inquirer, Next, Topics};
 
     const TICK: Duration = Duration::from_millis(100);
     /// Looks until something must have come: 60 s.
@@ -681,13 +706,17 @@ mod tests {
             Source::create(&self.settings(), mode, 1).unwrap()
         }
 
-        /// Record n has the value n.
-        fn produce(&self, at: &TopicPartition, count: usize) {
+        fn client(&self) -> ClientConfig {
             let mut config = ClientConfig::new();
             config
                 .set("bootstrap.servers", self.cluster.bootstrap_servers())
                 .set("linger.ms", "1");
-            let producer: BaseProducer = config.create().unwrap();
+            config
+        }
+
+        /// Record n has the value n.
+        fn produce(&self, at: &TopicPartition, count: usize) {
+            let producer: BaseProducer = self.client().create().unwrap();
             for number in 0..count {
                 let value = number.to_string();
                 let record = BaseRecord::<str, str>::to(&at.topic)
@@ -756,6 +785,73 @@ mod tests {
         assert_eq!(rows.len(), 7);
         assert_eq!(source.slot(&at("b", 1)), Some(1));
         assert_eq!(source.discarded(), 0);
+    }
+
+    /// A tombstone is not an empty value, and both mean something to a format.
+    #[test]
+    fn a_record_comes_as_it_was_sent() {
+        let fixture = Fixture::with_topics(&[("t", 1)]);
+        let producer: BaseProducer = fixture.client().create().unwrap();
+        let headers = OwnedHeaders::new()
+            .insert(rdkafka::message::Header {
+                key: "a",
+                value: Some("1"),
+            })
+            .insert(rdkafka::message::Header {
+                key: "b",
+                value: None::<&str>,
+            })
+            .insert(rdkafka::message::Header {
+                key: "a",
+                value: Some(""),
+            });
+        let record = BaseRecord::to("t")
+            .key("k")
+            .payload("v")
+            .timestamp(1_700_000_000_123)
+            .headers(headers);
+        producer.send(record).map_err(|(error, _)| error).unwrap();
+        producer
+            .send(BaseRecord::to("t").key("").payload(""))
+            .map_err(|(error, _)| error)
+            .unwrap();
+        producer
+            .send(BaseRecord::<str, str>::to("t"))
+            .map_err(|(error, _)| error)
+            .unwrap();
+        producer.flush(Duration::from_secs(30)).unwrap();
+
+        let mut source = fixture.source(Mode::Assign);
+        source.assign(&[(at("t", 0), Position::at(0))]).unwrap();
+        let mut seen = 0;
+        for _ in 0..LOOKS {
+            for message in source.poll_chunk(10, TICK).messages() {
+                let bytes = (message.key(), message.value());
+                let headers: Vec<_> = message
+                    .headers()
+                    .map(|header| (header.name, header.value))
+                    .collect();
+                match message.offset() {
+                    0 => {
+                        assert_eq!(bytes, (Some(b"k".as_slice()), Some(b"v".as_slice())));
+                        let empty = Some(b"".as_slice());
+                        assert_eq!(
+                            headers,
+                            [("a", Some(b"1".as_slice())), ("b", None), ("a", empty)]
+                        );
+                        assert_eq!(message.timestamp_us(), Some(1_700_000_000_123_000));
+                        assert_eq!(message.leader_epoch(), Some(0));
+                    }
+                    1 => assert_eq!(bytes, (Some(b"".as_slice()), Some(b"".as_slice()))),
+                    _ => assert_eq!((bytes, headers), ((None, None), vec![])),
+                }
+                seen += 1;
+            }
+            if seen == 3 {
+                return;
+            }
+        }
+        panic!("{seen} of 3 records");
     }
 
     /// The queue is full of what was fetched before the seek: one such record in the new batch would be a doubled row.
@@ -833,6 +929,85 @@ mod tests {
         }
         let offsets: Vec<_> = all.iter().map(|(_, offset)| *offset).collect();
         assert_eq!(offsets, (0..2_000).collect::<Vec<_>>());
+    }
+
+    /// A position that is gone is told, with what was wanted; a seek to one that is there goes on, with and without an epoch.
+    #[test]
+    fn a_lost_position_is_told_and_a_seek_goes_on() {
+        let fixture = Fixture::with_topics(&[("t", 2)]);
+        let (t, other) = (at("t", 0), at("t", 1));
+        fixture.produce(&t, 10);
+        for leader_epoch in [None, Some(0)] {
+            let mut source = fixture.source(Mode::Assign);
+            let lost = Position {
+                next_offset: 50,
+                leader_epoch,
+            };
+            source
+                .assign(&[(t.clone(), lost), (other.clone(), Position::at(0))])
+                .unwrap();
+            let failure = (0..LOOKS).find_map(|_| {
+                let chunk = source.poll_chunk(10, TICK);
+                assert_eq!(chunk.messages().len(), 0);
+                chunk
+                    .into_events()
+                    .into_iter()
+                    .find_map(|event| match event {
+                        Event::Failed(error) if error.next() == Next::Stop => Some(error),
+                        _ => None,
+                    })
+            });
+            let failure = failure.unwrap();
+            assert!(
+                matches!(
+                    failure,
+                    Error::PositionLost {
+                        partition: 0,
+                        offset: 50,
+                        ..
+                    }
+                ),
+                "{failure}"
+            );
+            source
+                .seek(&[(
+                    t.clone(),
+                    Position {
+                        next_offset: 3,
+                        leader_epoch,
+                    },
+                )])
+                .unwrap();
+            let (rows, _) = read(&mut source, 10, |rows, _| rows.len() == 7);
+            assert_eq!(rows[0], (t.clone(), 3));
+        }
+    }
+
+    /// librdkafka tries again for ever; the worker must be able to say where and why.
+    #[test]
+    fn a_fetch_that_fails_tells_its_place() {
+        let fixture = Fixture::with_topics(&[("t", 1)]);
+        fixture.produce(&at("t", 0), 3);
+        fixture.cluster.request_errors(
+            RDKafkaApiKey::Fetch,
+            &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_INVALID_MSG; 3],
+        );
+        let mut source = fixture.source(Mode::Assign);
+        source.assign(&[(at("t", 0), Position::at(1))]).unwrap();
+        let failure = (0..LOOKS).find_map(|_| {
+            let events = source.poll_chunk(10, TICK).into_events();
+            events.into_iter().find_map(|event| match event {
+                Event::Failed(error @ Error::Fetch { .. }) => Some(error),
+                _ => None,
+            })
+        });
+        let failure = failure.unwrap();
+        assert_eq!(failure.next(), Next::Stop);
+        let text = failure.to_string();
+        assert!(
+            text.starts_with("topic \"t\", partition 0, offset 1: INVALID_MSG"),
+            "{text}"
+        );
     }
 
     /// The caller answers when it is ready; nothing is fetched before, and dropping a source with an answer due does not hang.

@@ -261,6 +261,14 @@ pub enum Error {
         /// Why.
         source: rdkafka::error::KafkaError,
     },
+    /// librdkafka refused a call.
+    #[error("kafka client: {call} failed")]
+    Call {
+        /// What was to be done.
+        call: &'static str,
+        /// Why not.
+        source: rdkafka::error::KafkaError,
+    },
     /// Dead letters that the broker did not confirm. The batch they belong to must not be committed.
     #[error(
         "dead-letter topic \"{topic}\": {undelivered} of {sent} records are not confirmed: {problem}"
@@ -305,6 +313,7 @@ impl Error {
             | Self::Client { .. }
             | Self::Fatal { .. }
             | Self::Create { .. }
+            | Self::Call { .. }
             | Self::Undelivered { .. } => Next::Later,
         }
     }
