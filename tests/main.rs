@@ -5,5 +5,6 @@
     reason = "the exemption for tests in clippy.toml does not reach the plain functions that they share"
 )]
 
+mod pipeline;
 mod source;
 mod support;
