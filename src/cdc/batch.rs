@@ -442,10 +442,12 @@ impl Rows {
         self.columns[c].is_base64()
     }
 
-    /// A column that the source left out.
+    /// A column that the source left out. The list stays in the order of rows and columns.
     #[cold]
     pub(super) fn unavailable(&mut self, c: usize) -> Result<(), Bad> {
-        self.unavailable.push((self.facts.len(), c));
+        let entry = (self.facts.len(), c);
+        let place = self.unavailable.partition_point(|other| *other < entry);
+        self.unavailable.insert(place, entry);
         self.null(c)
     }
 
@@ -510,10 +512,6 @@ impl Rows {
                 Absent::Null => self.null(c)?,
             }
         }
-        // `unavailable` was filled out of order where a placeholder stands behind a column that is absent.
-        let row = self.facts.len();
-        let first = self.unavailable.partition_point(|(other, _)| *other < row);
-        self.unavailable[first..].sort_unstable();
         Ok(())
     }
 
@@ -606,5 +604,284 @@ impl Partitions {
             topic.places[number] = place;
         }
         place
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Topic, table};
+    use super::super::{Debezium, Decoder, Encoding, EventTimeFrom, Kind};
+    use super::*;
+
+    fn values(
+        columns: &[(&str, Kind)],
+        encodings: &[(&str, Encoding)],
+        image: &str,
+    ) -> Result<Vec<String>, super::super::Fault> {
+        let schema = table(columns, &[], encodings);
+        let mut topic = Topic::new(&schema, Debezium::new(&schema, EventTimeFrom::SourceCommit));
+        topic.send(
+            None,
+            Some(format!(r#"{{"op":"c","after":{image}}}"#).as_bytes()),
+        )?;
+        let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
+        Ok(topic.take(&names).remove(0))
+    }
+
+    /// One value of each kind in each of its encodings.
+    #[test]
+    fn every_encoding_of_every_kind_is_read() {
+        use Encoding::{Base64, Base64Url, Hex, Iso, Micros, Millis, Nanos, Seconds};
+        let cases: [(Kind, Encoding, &str, &str); 33] = [
+            (Kind::Boolean, Encoding::Plain, "1", "true"),
+            (Kind::Int, Encoding::Plain, "\"-7\"", "-7"),
+            (
+                Kind::Long,
+                Encoding::Plain,
+                "9223372036854775807",
+                "9223372036854775807",
+            ),
+            (Kind::Float, Encoding::Plain, "3.4E38", "3.4e38"),
+            (Kind::Float, Encoding::Plain, "\"Infinity\"", "inf"),
+            (Kind::Double, Encoding::Plain, "\"NaN\"", "NaN"),
+            (Kind::Double, Encoding::Plain, "5", "5.0"),
+            (
+                Kind::Decimal {
+                    precision: 38,
+                    scale: 0,
+                },
+                Encoding::Plain,
+                "18446744073709551616",
+                "18446744073709551616",
+            ),
+            (
+                Kind::Decimal {
+                    precision: 5,
+                    scale: 3,
+                },
+                Encoding::Plain,
+                "1.10e1",
+                "11.000",
+            ),
+            (
+                Kind::Decimal {
+                    precision: 10,
+                    scale: 3,
+                },
+                Base64,
+                "\"Bdw=\"",
+                "1.500",
+            ),
+            (
+                Kind::Decimal {
+                    precision: 10,
+                    scale: 3,
+                },
+                Encoding::Plain,
+                r#"{"scale":2,"value":"Bdw="}"#,
+                "15.000",
+            ),
+            (Kind::Date, Encoding::Plain, "20787", "2026-11-30"),
+            (Kind::Date, Encoding::Days, "-1", "1969-12-31"),
+            (Kind::Date, Iso, "\"2026-11-30Z\"", "2026-11-30"),
+            (Kind::Time, Millis, "36672123", "10:11:12.123"),
+            (Kind::Time, Micros, "36672123456", "10:11:12.123456"),
+            (Kind::Time, Nanos, "36672123456999", "10:11:12.123456"),
+            (Kind::Time, Iso, "\"10:11:12.123456Z\"", "10:11:12.123456"),
+            (
+                Kind::Timestamp,
+                Seconds,
+                "1796033472",
+                "2026-11-30T10:11:12",
+            ),
+            (Kind::Timestamp, Millis, "-1", "1969-12-31T23:59:59.999"),
+            (
+                Kind::Timestamp,
+                Micros,
+                "1796033472123456",
+                "2026-11-30T10:11:12.123456",
+            ),
+            (Kind::Timestamp, Nanos, "-1", "1969-12-31T23:59:59.999999"),
+            (
+                Kind::Timestamptz,
+                Nanos,
+                "\"1796033472123456789\"",
+                "2026-11-30T10:11:12.123456Z",
+            ),
+            (
+                Kind::Timestamptz,
+                Iso,
+                "\"2026-11-30T10:11:12+02:00\"",
+                "2026-11-30T08:11:12Z",
+            ),
+            (
+                Kind::Timestamptz,
+                Encoding::Plain,
+                "\"2026-11-30T10:11:12Z\"",
+                "2026-11-30T10:11:12Z",
+            ),
+            (
+                Kind::String,
+                Encoding::Plain,
+                "[1, {\"a\": null}]",
+                "[1, {\"a\": null}]",
+            ),
+            (Kind::String, Encoding::Plain, "1.50", "1.50"),
+            (Kind::String, Encoding::Plain, "false", "false"),
+            (Kind::Binary, Encoding::Plain, "\"3q2+7wA=\"", "deadbeef00"),
+            (Kind::Binary, Base64Url, "\"3q2-7wA\"", "deadbeef00"),
+            (Kind::Binary, Hex, "\"DEADbeef00\"", "deadbeef00"),
+            (Kind::Binary, Hex, "\"\"", ""),
+            (
+                Kind::Uuid,
+                Encoding::Plain,
+                "\"123e4567-e89b-12d3-a456-426614174000\"",
+                "123e4567e89b12d3a456426614174000",
+            ),
+        ];
+        for (kind, encoding, written, expected) in cases {
+            let image = format!(r#"{{"column":{written}}}"#);
+            let found = values(&[("column", kind.clone())], &[("column", encoding)], &image);
+            assert_eq!(
+                found.as_deref(),
+                Ok(&[expected.to_owned()][..]),
+                "{kind} {encoding} {written}"
+            );
+        }
+    }
+
+    /// A value that does not fit is refused, by its column and for its reason.
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let cases = [
+            (Kind::Boolean, Encoding::Plain, "2", "Type"),
+            (Kind::Int, Encoding::Plain, "2147483648", "Range"),
+            (Kind::Long, Encoding::Plain, "9223372036854775808", "Range"),
+            (Kind::Long, Encoding::Plain, "1.0", "Type"),
+            (Kind::Long, Encoding::Plain, "true", "Type"),
+            (Kind::Float, Encoding::Plain, "1e39", "Range"),
+            (Kind::Double, Encoding::Plain, "\"\"", "Type"),
+            (
+                Kind::Decimal {
+                    precision: 3,
+                    scale: 1,
+                },
+                Encoding::Plain,
+                "100",
+                "Range",
+            ),
+            (
+                Kind::Decimal {
+                    precision: 3,
+                    scale: 1,
+                },
+                Encoding::Base64,
+                "1",
+                "Type",
+            ),
+            (
+                Kind::Decimal {
+                    precision: 3,
+                    scale: 1,
+                },
+                Encoding::Plain,
+                "\"Infinity\"",
+                "Type",
+            ),
+            (Kind::Date, Encoding::Plain, "2147483648", "Range"),
+            (Kind::Date, Encoding::Plain, "\"-4712-01-01\"", "Type"),
+            (Kind::Time, Encoding::Micros, "86400000000", "Range"),
+            (Kind::Time, Encoding::Micros, "-1", "Range"),
+            (Kind::Time, Encoding::Plain, "1", "Unit"),
+            (Kind::Timestamp, Encoding::Seconds, "9223372036855", "Range"),
+            (Kind::Timestamp, Encoding::Millis, "1.5", "Type"),
+            (Kind::Timestamp, Encoding::Plain, "\"infinity\"", "Type"),
+            (Kind::String, Encoding::Plain, "nul", "Syntax"),
+            (Kind::Binary, Encoding::Plain, "\"not base64\"", "Type"),
+            (Kind::Binary, Encoding::Hex, "\"abc\"", "Type"),
+            (Kind::Uuid, Encoding::Plain, "\"123e4567\"", "Type"),
+            (Kind::Uuid, Encoding::Plain, "[1]", "Type"),
+        ];
+        for (kind, encoding, written, reason) in cases {
+            let image = format!(r#"{{"column":{written}}}"#);
+            let fault =
+                values(&[("column", kind.clone())], &[("column", encoding)], &image).unwrap_err();
+            assert_eq!(fault.reason(), reason, "{kind} {encoding} {written}");
+        }
+    }
+
+    /// The sink counts by place: a place never changes its partition, from batch to batch.
+    #[test]
+    fn partitions_keep_their_places() {
+        let schema = table(&[("id", Kind::Long)], &[], &[]);
+        let mut decoder = Debezium::new(&schema, EventTimeFrom::RecordTimestamp);
+        let mut rows = Rows::new(&schema, 4);
+        let mut send = |rows: &mut Rows, topic: &str, partition: i32| {
+            let value = Some(&br#"{"op":"c","after":{"id":1}}"#[..]);
+            let record = Record {
+                topic,
+                partition,
+                offset: 9,
+                timestamp_us: None,
+                ingested_at_us: 1,
+                key: None,
+                value,
+                headers: &(),
+            };
+            decoder.decode(&record, rows).unwrap();
+            rows.facts().last().unwrap().partition
+        };
+        let turn = [
+            ("a", 0),
+            ("b", 0),
+            ("a", 7),
+            ("a", 100_000),
+            ("b", 7),
+            ("a", -1),
+        ];
+        for _ in 0..2 {
+            let places: Vec<u32> = turn
+                .iter()
+                .map(|(topic, partition)| send(&mut rows, topic, *partition))
+                .collect();
+            assert_eq!(places, [0, 1, 2, 3, 4, 5]);
+            let batch = rows.finish();
+            assert_eq!(batch.schema(), *schema.arrow());
+            assert_eq!(super::super::testing::cell(&batch, "_cdc_topic", 4), "b");
+            assert_eq!(
+                super::super::testing::cell(&batch, "_cdc_partition", 3),
+                "100000"
+            );
+            assert_eq!(
+                super::super::testing::cell(&batch, "_cdc_event_time", 0),
+                "∅"
+            );
+        }
+        assert_eq!(
+            rows.partitions()[3],
+            SourcePartition {
+                topic: "a".into(),
+                partition: 100_000
+            }
+        );
+    }
+
+    /// Memory is bounded in bytes, so a row's bytes must be seen.
+    #[test]
+    fn held_bytes_follow_the_rows() {
+        let schema = table(&[("id", Kind::Long), ("note", Kind::String)], &[], &[]);
+        let mut topic = Topic::new(
+            &schema,
+            Debezium::new(&schema, EventTimeFrom::RecordTimestamp),
+        );
+        let before = topic.rows.bytes();
+        let message = format!(
+            r#"{{"op":"c","after":{{"id":1,"note":"{}"}}}}"#,
+            "x".repeat(1000)
+        );
+        topic.send(None, Some(message.as_bytes())).unwrap();
+        assert!((1000..1200).contains(&(topic.rows.bytes() - before)));
+        let _ = topic.rows.finish();
+        assert_eq!(topic.rows.bytes(), before);
     }
 }

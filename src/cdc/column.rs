@@ -308,6 +308,7 @@ impl Values {
     pub(super) fn nested(&mut self, written: &[u8]) -> Result<(), Misfit> {
         match &mut self.data {
             Data::String(bytes) => bytes.push(written)?,
+            Data::Decimal(values, rule) => values.push(rule.variable(written)?),
             _ => return Err(Misfit::Type),
         }
         self.validity.append_non_null();
@@ -546,26 +547,59 @@ impl Decimal {
 
     /// Base64 of a big endian two's complement number, to be read at the column's scale.
     fn unscaled(self, text: &[u8]) -> Result<i128, Misfit> {
-        // Room for 16 bytes and for what the decoder writes ahead.
-        let mut bytes = [0_u8; 24];
-        if text.len() > 24 {
-            return Err(Misfit::Range);
-        }
-        let length = BASE64
-            .decode_slice(text, &mut bytes)
-            .map_err(|_| Misfit::Type)?;
-        let number = bytes
-            .get(..length)
-            .filter(|number| !number.is_empty())
-            .ok_or(Misfit::Type)?;
-        if length > 16 {
-            return Err(Misfit::Range);
-        }
-        let sign = if number[0] & 0x80 == 0 { 0 } else { 0xff };
-        let mut wide = [sign; 16];
-        wide[16 - length..].copy_from_slice(number);
-        self.limited(Some(i128::from_be_bytes(wide)))
+        self.limited(Some(twos_complement(text)?))
     }
+
+    /// `{"scale": 2, "value": "Bdw="}`, as Debezium writes a number whose column has no scale.
+    fn variable(self, written: &[u8]) -> Result<i128, Misfit> {
+        let object =
+            serde_json::from_slice::<serde_json::Value>(written).map_err(|_| Misfit::Type)?;
+        let scale = object
+            .get("scale")
+            .and_then(serde_json::Value::as_i64)
+            .ok_or(Misfit::Type)?;
+        let value = object
+            .get("value")
+            .and_then(serde_json::Value::as_str)
+            .ok_or(Misfit::Type)?;
+        let value = twos_complement(value.as_bytes())?;
+        let power = |by: u64| {
+            u32::try_from(by)
+                .ok()
+                .and_then(|by| 10_i128.checked_pow(by))
+        };
+        let shift = i64::from(self.scale)
+            .checked_sub(scale)
+            .ok_or(Misfit::Range)?;
+        let factor = power(shift.unsigned_abs()).ok_or(Misfit::Range)?;
+        if shift >= 0 {
+            return self.limited(value.checked_mul(factor));
+        }
+        self.limited((value % factor == 0).then_some(value / factor))
+    }
+}
+
+/// Base64 of a big endian two's complement number of at most 16 bytes.
+fn twos_complement(text: &[u8]) -> Result<i128, Misfit> {
+    // Room for what the decoder writes ahead.
+    let mut bytes = [0; 24];
+    if text.len() > 24 {
+        return Err(Misfit::Range);
+    }
+    let length = BASE64
+        .decode_slice(text, &mut bytes)
+        .map_err(|_| Misfit::Type)?;
+    if !(1..=16).contains(&length) {
+        return Err(if length == 0 {
+            Misfit::Type
+        } else {
+            Misfit::Range
+        });
+    }
+    let sign = if bytes[0] & 0x80 == 0 { 0 } else { 0xff };
+    let mut wide = [sign; 16];
+    wide[16 - length..].copy_from_slice(&bytes[..length]);
+    Ok(i128::from_be_bytes(wide))
 }
 
 fn time_of_day(us: Option<i64>) -> Result<i64, Misfit> {
@@ -606,4 +640,105 @@ fn nibble(digit: u8) -> Result<u8, Misfit> {
         .to_digit(16)
         .and_then(|digit| u8::try_from(digit).ok())
         .ok_or(Misfit::Type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decimal(precision: u8, scale: u8) -> Decimal {
+        Decimal {
+            scale,
+            limit: 10_i128.pow(precision.into()),
+            unscaled: false,
+        }
+    }
+
+    /// Exact or refused: nothing is rounded.
+    #[test]
+    fn decimals_are_exact_or_refused() {
+        let money = decimal(12, 2);
+        for (text, cents) in [
+            ("12.5", 1250),
+            ("-0.01", -1),
+            ("7", 700),
+            ("+7", 700),
+            ("7.", 700),
+            (".5", 50),
+            ("1.5000", 150),
+            ("1e3", 100_000),
+            ("125e-1", 1250),
+            ("0.000000000000000000000000000000000000000000", 0),
+            ("0e999999999", 0),
+            ("00012.30", 1230),
+            ("9999999999.99", 999_999_999_999),
+            ("1234567890.0000000000000000", 123_456_789_000),
+        ] {
+            assert_eq!(money.parse(text.as_bytes()), Ok(cents), "{text}");
+        }
+        for text in [
+            "", "-", ".", "1.2.3", "abc", "1e", "0x1", "NaN", "1,5", "--1", "1_000",
+        ] {
+            assert_eq!(money.parse(text.as_bytes()), Err(Misfit::Type), "{text}");
+        }
+        for text in [
+            "0.001",
+            "10000000000",
+            "1e30",
+            "1e2147483647",
+            "1.0000000000000000000000000000000000000001",
+        ] {
+            assert_eq!(money.parse(text.as_bytes()), Err(Misfit::Range), "{text}");
+        }
+        assert_eq!(
+            decimal(38, 10).parse(b"-9999999999999999999999999999.9999999999"),
+            Ok(1 - 10_i128.pow(38))
+        );
+    }
+
+    /// Debezium's `precise`: two's complement, big endian, as short as can be.
+    #[test]
+    fn unscaled_decimals_are_read_with_their_sign() {
+        let rule = Decimal {
+            unscaled: true,
+            ..decimal(38, 3)
+        };
+        for (text, value) in [
+            ("Bdw=", 1500),
+            ("SZYC0w==", 1_234_567_891),
+            ("/av0HAE=", -9_999_999_999),
+            ("/w==", -1),
+            ("AA==", 0),
+            ("AA", 0),
+        ] {
+            assert_eq!(rule.unscaled(text.as_bytes()), Ok(value), "{text}");
+        }
+        assert_eq!(rule.unscaled(b""), Err(Misfit::Type));
+        assert_eq!(rule.unscaled(b"12.5"), Err(Misfit::Type));
+        assert_eq!(
+            rule.unscaled(b"Afd+5uOsaXA1hlpdOME4xULa4ZgorjmBFQ=="),
+            Err(Misfit::Range)
+        );
+        assert_eq!(
+            rule.unscaled(b"f////////////////////w=="),
+            Err(Misfit::Range)
+        );
+    }
+
+    /// A scale that comes with each value is brought to the column's, if that is exact.
+    #[test]
+    fn decimals_with_their_own_scale_are_rescaled() {
+        let rule = decimal(20, 4);
+        assert_eq!(rule.variable(br#"{"scale":2,"value":"Bdw="}"#), Ok(150_000));
+        assert_eq!(
+            rule.variable(br#"{"scale":5,"value":"BMsv"}"#),
+            Err(Misfit::Range)
+        );
+        assert_eq!(
+            rule.variable(br#"{"scale":-2,"value":"AQ=="}"#),
+            Ok(1_000_000)
+        );
+        assert_eq!(rule.variable(br#"{"value":"AQ=="}"#), Err(Misfit::Type));
+        assert_eq!(rule.variable(b"[1]"), Err(Misfit::Type));
+    }
 }

@@ -571,3 +571,789 @@ fn is_joined(id: &[u8], parts: [&[u8]; 3]) -> bool {
         .and_then(|rest| rest.strip_prefix(b"/"));
     rest.is_some_and(|rest| rest == third)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::super::testing::{Topic, table};
+    use super::super::{Encoding, Kind, RowFacts};
+    use super::*;
+
+    const COLUMNS: [&str; 6] = ["id", "price", "note", "paid", "weight", "at"];
+
+    fn orders() -> Arc<RowSchema> {
+        let kinds = [
+            ("id", Kind::Long),
+            (
+                "price",
+                Kind::Decimal {
+                    precision: 12,
+                    scale: 2,
+                },
+            ),
+            ("note", Kind::String),
+            ("paid", Kind::Boolean),
+            ("weight", Kind::Double),
+            ("at", Kind::Timestamptz),
+        ];
+        table(&kinds, &["id"], &[("at", Encoding::Millis)])
+    }
+
+    fn topic(schema: &Arc<RowSchema>) -> Topic<Debezium> {
+        Topic::new(schema, Debezium::new(schema, EventTimeFrom::SourceCommit))
+    }
+
+    fn mysql(pos: i64, row: i64) -> Value {
+        json!({
+            "version": "3.5.0.Final", "connector": "mysql", "name": "shop", "ts_ms": 1_796_032_800_000_i64, "snapshot": "false",
+            "db": "shop", "sequence": null, "ts_us": 1_796_032_800_000_123_i64, "ts_ns": 1_796_032_800_000_123_999_i64, "table": "orders",
+            "server_id": 184_054, "gtid": null, "file": "mysql-bin.000007", "pos": pos, "row": row, "thread": 5, "query": null,
+        })
+    }
+
+    fn change(op: &str, before: &Value, after: &Value) -> Vec<u8> {
+        json!({"before": before, "after": after, "source": mysql(1234, 2), "op": op, "ts_ms": 1_796_032_801_000_i64, "transaction": null})
+            .to_string()
+            .into_bytes()
+    }
+
+    fn order(id: i64, note: &str) -> Value {
+        json!({"id": id, "price": "12.50", "note": note, "paid": true, "weight": 1.5, "at": 1_796_032_800_001_i64})
+    }
+
+    /// A change becomes a row with all that the envelope says.
+    #[test]
+    fn a_change_becomes_a_row() {
+        let mut topic = topic(&orders());
+        assert_eq!(
+            topic.send(None, Some(&change("c", &Value::Null, &order(7, "fragile")))),
+            Ok(Decoded::Rows(1))
+        );
+        let facts = RowFacts {
+            event_time_us: 1_796_032_800_000_123,
+            record_time_us: 1_796_032_800_000_000,
+            commit_time_us: 1_796_032_800_000_123,
+            offset: 0,
+            position: 7 << 32 | 1234,
+            ingested_at_us: 1_796_032_900_000_000,
+            sub: 2,
+            partition: 0,
+            source: 0,
+            incarnation: 0,
+            op: Op::Create,
+            snapshot: Snapshot::Streamed,
+            replayed: false,
+        };
+        assert_eq!(topic.rows.facts(), [facts]);
+        assert_eq!(topic.rows.sources(), ["mysql/shop/184054".into()]);
+        topic.rows.set_verdict(0, true, 4);
+        let all = [
+            "id",
+            "price",
+            "note",
+            "paid",
+            "weight",
+            "at",
+            "_cdc_op",
+            "_cdc_event_time",
+            "_cdc_event_time_raw",
+            "_cdc_position",
+            "_cdc_replay",
+            "_cdc_unavailable",
+            "_cdc_topic",
+            "_cdc_partition",
+            "_cdc_offset",
+            "_cdc_ingested_at",
+        ];
+        let row = [
+            "7",
+            "12.50",
+            "fragile",
+            "true",
+            "1.5",
+            "2026-11-30T10:00:00.001Z",
+            "c",
+            "2026-11-30T10:00:00.000123Z",
+            "∅",
+            "{incarnation: mysql/shop/184054#4, position: 30064772306, sub: 2}",
+            "true",
+            "∅",
+            "shop.orders",
+            "3",
+            "0",
+            "2026-11-30T10:01:40Z",
+        ];
+        assert_eq!(topic.take(&all), [row]);
+        assert!(topic.rows.is_empty());
+    }
+
+    /// A delete is the row that was, whatever stands behind it.
+    #[test]
+    fn a_delete_carries_the_before_image() {
+        let mut topic = topic(&orders());
+        topic
+            .send(None, Some(&change("d", &order(1, "was"), &Value::Null)))
+            .unwrap();
+        topic
+            .send(
+                None,
+                Some(&change("d", &order(2, "was"), &order(3, "never"))),
+            )
+            .unwrap();
+        topic
+            .send(None, Some(&change("u", &order(4, "was"), &order(4, "is"))))
+            .unwrap();
+        topic
+            .send(
+                Some(r#"{"id":5}"#),
+                Some(&change("d", &Value::Null, &Value::Null)),
+            )
+            .unwrap();
+        assert_eq!(
+            topic.take(&["_cdc_op", "id", "note", "_cdc_unavailable"]),
+            [
+                ["d", "1", "was", "∅"],
+                ["d", "2", "was", "∅"],
+                ["u", "4", "is", "∅"],
+                ["d", "5", "∅", "[price, note, paid, weight, at]"]
+            ]
+        );
+    }
+
+    /// The old key must go, or the base table keeps a row that the source no longer has.
+    #[test]
+    fn a_change_of_key_in_one_message_is_a_delete_and_a_create() {
+        let mut topic = topic(&orders());
+        assert_eq!(
+            topic.send(None, Some(&change("u", &order(1, "old"), &order(2, "new")))),
+            Ok(Decoded::Rows(2))
+        );
+        assert_eq!(
+            topic.send(None, Some(&change("u", &order(2, "old"), &order(2, "new")))),
+            Ok(Decoded::Rows(1))
+        );
+        let facts = topic.rows.facts();
+        assert_eq!(
+            (facts[0].position, facts[0].sub, facts[0].offset),
+            (facts[1].position, facts[1].sub, facts[1].offset)
+        );
+        assert_eq!(
+            topic.take(&["_cdc_op", "id", "note"]),
+            [["d", "1", "old"], ["c", "2", "new"], ["u", "2", "new"]]
+        );
+        // The second half does not fit: the first must not stay.
+        let bad = change("u", &order(3, "old"), &json!({"id": 4, "price": "much"}));
+        assert!(matches!(
+            topic.send(None, Some(&bad)),
+            Err(Fault::Type { .. })
+        ));
+        let bad = change("u", &json!({"id": 3, "price": "much"}), &order(4, "new"));
+        assert!(matches!(
+            topic.send(None, Some(&bad)),
+            Err(Fault::Type { .. })
+        ));
+        assert!(topic.rows.is_empty());
+    }
+
+    /// Null would be read as the column's value: what was left out is named.
+    #[test]
+    fn columns_left_out_are_null_and_named() {
+        let schema = table(
+            &[
+                ("id", Kind::Long),
+                ("text", Kind::String),
+                ("bytes", Kind::Binary),
+                ("list", Kind::String),
+                (
+                    "price",
+                    Kind::Decimal {
+                        precision: 5,
+                        scale: 1,
+                    },
+                ),
+            ],
+            &["id"],
+            &[("price", Encoding::Base64)],
+        );
+        let mut topic = topic(&schema);
+        let base64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==";
+        let image = json!({"id": 1, "text": DEFAULT_PLACEHOLDER, "bytes": base64, "list": [DEFAULT_PLACEHOLDER], "price": base64});
+        topic
+            .send(None, Some(&change("u", &Value::Null, &image)))
+            .unwrap();
+        topic
+            .send(
+                None,
+                Some(&change(
+                    "u",
+                    &Value::Null,
+                    &json!({"id": 2, "list": "kept", "price": "Bdw=", "text": base64}),
+                )),
+            )
+            .unwrap();
+        topic.send(None, Some(&change("u", &Value::Null, &json!({"list": [1, {"a": null}], "id": 3, "text": "", "bytes": "", "price": null})))).unwrap();
+        assert_eq!(
+            topic.take(&["id", "text", "bytes", "list", "price", "_cdc_unavailable"]),
+            [
+                ["1", "∅", "∅", "∅", "∅", "[text, bytes, list, price]"],
+                ["2", base64, "∅", "kept", "150.0", "[bytes]"],
+                ["3", "", "", r#"[1,{"a":null}]"#, "∅", "∅"],
+            ]
+        );
+    }
+
+    /// A row of a snapshot has no say in the claim, so it must be known as one.
+    #[test]
+    fn snapshot_markers_are_kept() {
+        let mut topic = topic(&orders());
+        let markers = [
+            ("r", json!("first"), Snapshot::Initial),
+            ("r", json!("true"), Snapshot::Initial),
+            ("r", json!(true), Snapshot::Initial),
+            ("r", json!("last_in_data_collection"), Snapshot::Initial),
+            ("r", json!("last"), Snapshot::Last),
+            ("r", json!("incremental"), Snapshot::Incremental),
+            ("r", json!("false"), Snapshot::Initial),
+            ("u", json!("false"), Snapshot::Streamed),
+            ("u", json!(false), Snapshot::Streamed),
+            ("u", Value::Null, Snapshot::Streamed),
+        ];
+        for (op, marker, snapshot) in markers {
+            let mut source = mysql(1, 0);
+            source["snapshot"] = marker;
+            let message = json!({"op": op, "source": source, "after": order(1, "")}).to_string();
+            topic.send(None, Some(message.as_bytes())).unwrap();
+            assert_eq!(
+                topic.rows.facts().last().unwrap().snapshot,
+                snapshot,
+                "{message}"
+            );
+        }
+    }
+
+    /// Two transactions that overlap commit in one order and write in another: the commit decides.
+    #[test]
+    fn postgres_positions_follow_the_commits() {
+        let mut topic = topic(&orders());
+        let mut position = |sequence: Value, lsn: Value| {
+            let source = json!({"connector": "postgresql", "name": "shop", "db": "shop", "ts_ms": 1_796_032_800_000_i64, "sequence": sequence, "lsn": lsn});
+            let message = json!({"op": "c", "source": source, "after": order(1, "")}).to_string();
+            topic.send(None, Some(message.as_bytes())).unwrap();
+            let facts = topic.rows.facts().last().unwrap();
+            (facts.position, facts.sub)
+        };
+        assert_eq!(position(json!("[null,\"100\"]"), json!(100)), (100, 0));
+        assert_eq!(position(json!("[\"200\",\"250\"]"), json!(250)), (200, 50));
+        assert_eq!(
+            position(json!("[\"300\",\"150\"]"), json!(150)),
+            (300, -150)
+        );
+        assert_eq!(
+            position(
+                json!("[\"300\",\"900000000000\"]"),
+                json!(900_000_000_000_i64)
+            ),
+            (300, i32::MAX)
+        );
+        assert_eq!(position(json!("[\"400\",\"400\"]"), Value::Null), (400, 0));
+        assert_eq!(position(Value::Null, json!(500)), (500, 0));
+        assert_eq!(topic.rows.sources(), ["postgresql/shop/shop".into()]);
+    }
+
+    /// A sentinel as event time would hold or break a claim: it is none, and what came is kept.
+    #[test]
+    fn an_unusable_event_time_is_kept_as_it_came() {
+        let mut topic = topic(&orders());
+        for time in ["0", "4102444800000000", "\"soon\"", "null"] {
+            let message = format!(
+                r#"{{"op":"c","source":{{"ts_ms":{time},"ts_us":null}},"after":{{"id":1}}}}"#
+            );
+            topic.send(None, Some(message.as_bytes())).unwrap();
+        }
+        assert_eq!(topic.rows.facts()[0].event_time_us, NO_TIME);
+        assert_eq!(topic.rows.facts()[0].commit_time_us, NO_TIME);
+        assert_eq!(
+            topic.take(&["_cdc_event_time", "_cdc_event_time_raw"]),
+            [
+                ["∅", "0"],
+                ["∅", "4102444800000000"],
+                ["∅", "\"soon\""],
+                ["∅", "∅"]
+            ]
+        );
+    }
+
+    /// Event time from a column, a header, or the record.
+    #[test]
+    fn event_time_comes_from_where_the_pipeline_says() {
+        let schema = orders();
+        let times = |from: EventTimeFrom, image: Value, headers: &[(&str, &[u8])]| {
+            let mut topic = Topic::new(&schema, Debezium::new(&schema, from));
+            topic
+                .send_with(None, Some(&change("c", &Value::Null, &image)), headers)
+                .unwrap();
+            topic
+                .take(&["_cdc_event_time", "_cdc_event_time_raw"])
+                .remove(0)
+        };
+        let column = |name: &str| EventTimeFrom::Column(name.to_owned());
+        let header = || EventTimeFrom::Header("time".to_owned());
+        let at = "2026-11-30T10:00:00Z";
+        assert_eq!(
+            times(
+                column("at"),
+                json!({"id": 1, "at": 1_796_032_800_000_i64}),
+                &[]
+            ),
+            [at, "∅"]
+        );
+        assert_eq!(
+            times(
+                column("at"),
+                json!({"id": 1, "at": "2026-11-30T11:00:00+01:00"}),
+                &[]
+            ),
+            [at, "∅"]
+        );
+        assert_eq!(
+            times(column("at"), json!({"id": 1, "at": null}), &[]),
+            ["∅", "∅"]
+        );
+        assert_eq!(times(column("at"), json!({"id": 1}), &[]), ["∅", "∅"]);
+        assert_eq!(
+            times(column("at"), json!({"id": 1, "at": "9999-12-31"}), &[]),
+            ["∅", "9999-12-31"]
+        );
+        assert_eq!(
+            times(
+                column("elsewhere"),
+                json!({"id": 1, "elsewhere": 1_796_032_800}),
+                &[]
+            ),
+            [at, "∅"]
+        );
+        assert_eq!(
+            times(column("id"), json!({"id": 1_796_032_800_000_i64}), &[]),
+            [at, "∅"]
+        );
+        assert_eq!(
+            times(
+                header(),
+                order(1, ""),
+                &[("time", b"x"), ("time", b"1796032800000")]
+            ),
+            [at, "∅"]
+        );
+        assert_eq!(
+            times(
+                header(),
+                order(1, ""),
+                &[("time", &1_796_032_800_000_i64.to_be_bytes())]
+            ),
+            [at, "∅"]
+        );
+        assert_eq!(
+            times(header(), order(1, ""), &[("time", b"\xff\xff")]),
+            ["∅", "\u{fffd}\u{fffd}"]
+        );
+        assert_eq!(times(header(), order(1, ""), &[]), ["∅", "∅"]);
+        assert_eq!(
+            times(EventTimeFrom::RecordTimestamp, order(1, ""), &[]),
+            [at, "∅"]
+        );
+    }
+
+    /// What is no row is told apart, and leaves none.
+    #[test]
+    fn signals_are_no_rows() {
+        let mut topic = topic(&orders());
+        let source = mysql(1, 0);
+        let signals = [
+            (
+                json!({"ts_ms": 1_796_032_800_000_i64}),
+                Signal::Heartbeat {
+                    clock_us: 1_796_032_800_000_000,
+                },
+            ),
+            (
+                json!({"source": source, "ts_ms": 1, "databaseName": "shop", "ddl": "DROP TABLE x", "tableChanges": []}),
+                Signal::SchemaChange,
+            ),
+            (
+                json!({"status": "BEGIN", "id": "7", "event_count": null, "ts_ms": 1}),
+                Signal::TransactionBegin,
+            ),
+            (
+                json!({"status": "END", "id": "7", "event_count": 3, "data_collections": [], "ts_ms": 1}),
+                Signal::TransactionEnd,
+            ),
+            (
+                json!({"op": "m", "ts_ms": 1, "source": source, "message": {"prefix": "a", "content": "AA=="}}),
+                Signal::LogicalMessage,
+            ),
+        ];
+        assert_eq!(
+            topic.send(Some("k"), None),
+            Ok(Decoded::Signal(Signal::Tombstone))
+        );
+        for (message, signal) in signals {
+            assert_eq!(
+                topic.send(None, Some(message.to_string().as_bytes())),
+                Ok(Decoded::Signal(signal)),
+                "{message}"
+            );
+        }
+        assert_eq!(topic.send(None, Some(&change("t", &Value::Null, &Value::Null))).map_err(|fault| fault.to_string()), Err(
+            "column \"id\" is required and the change has no value for it; make the column optional".to_owned()
+        ));
+        assert!(topic.rows.is_empty());
+    }
+
+    /// Where the key may be null, a truncation is a row of nulls.
+    #[test]
+    fn a_truncation_is_a_row_of_nulls() {
+        let mut topic = topic(&table(
+            &[("id", Kind::Long), ("note", Kind::String)],
+            &[],
+            &[],
+        ));
+        topic
+            .send(None, Some(&change("t", &Value::Null, &Value::Null)))
+            .unwrap();
+        assert_eq!(
+            topic.take(&["_cdc_op", "id", "note", "_cdc_unavailable"]),
+            [["t", "∅", "∅", "∅"]]
+        );
+    }
+
+    /// A fault says what to do, and never what the row holds.
+    #[test]
+    fn faults_name_the_remedy_and_not_the_value() {
+        let mut topic = topic(&orders());
+        let image = |members: &str| format!(r#"{{"op":"c","after":{{"id":1,{members}}}}}"#);
+        let faults = [
+            (
+                r#"{"schema":{},"payload":{"op":"c"}}"#.to_owned(),
+                "the message carries its schema; set value.converter.schemas.enable=false on the connector",
+            ),
+            (
+                r#"{"id":1}"#.to_owned(),
+                "the message has no \"op\" and is no heartbeat, schema change or transaction; is the topic's format right?",
+            ),
+            (
+                r#"{"op":"x","after":{"id":1}}"#.to_owned(),
+                "unknown \"op\"; expected one of c, u, d, r, t, m",
+            ),
+            (
+                r#"{"op":"c","after":null}"#.to_owned(),
+                "a change of kind \"c\" without a row image",
+            ),
+            (
+                r#"{"op":"d","before":null}"#.to_owned(),
+                "a change of kind \"d\" without a row image",
+            ),
+            (
+                r#"{"op":"c","after":[1]}"#.to_owned(),
+                "\"after\" is repeated or not of its kind",
+            ),
+            (
+                r#"{"op":"c","after":{"id":1},"after":{"note":""}}"#.to_owned(),
+                "\"after\" is repeated or not of its kind",
+            ),
+            (
+                image(r#""note":"a","note":"b""#),
+                "column \"note\" is there twice",
+            ),
+            (
+                image(r#""price":"secret""#),
+                "column \"price\": the value does not fit the type decimal(12,2); change the type, or the column's encoding",
+            ),
+            (
+                image(r#""price":"0.001""#),
+                "column \"price\": the value is out of range for the type decimal(12,2); widen the column",
+            ),
+            (
+                r#"{"op":"c","after":{"note":"x"}}"#.to_owned(),
+                "column \"id\" is required and the change has no value for it; make the column optional",
+            ),
+            (
+                r#"{"op":"c","after":{"id":1}} x"#.to_owned(),
+                "byte 28: not the JSON expected here; is the topic's format right?",
+            ),
+            (
+                String::new(),
+                "byte 0: not the JSON expected here; is the topic's format right?",
+            ),
+        ];
+        for (message, expected) in faults {
+            let fault = topic.send(None, Some(message.as_bytes())).unwrap_err();
+            assert_eq!(fault.to_string(), expected, "{message}");
+            assert!(!fault.reason().is_empty());
+        }
+        let plain = table(&[("at", Kind::Timestamptz)], &[], &[]);
+        let fault = self::topic(&plain)
+            .send(None, Some(br#"{"op":"c","after":{"at":1796032800000}}"#))
+            .unwrap_err();
+        assert_eq!(
+            fault.to_string(),
+            "column \"at\": a number for the type timestamptz; declare its encoding: seconds, millis, micros or nanos"
+        );
+    }
+
+    /// A new column in the source must not go unnoticed, nor fill the log.
+    #[test]
+    fn unknown_fields_are_counted_and_named_once() {
+        let mut topic = topic(&orders());
+        for _ in 0..3 {
+            topic
+                .send(
+                    None,
+                    Some(&change(
+                        "c",
+                        &Value::Null,
+                        &json!({"id": 1, "new": {"a": 1}, "newer": 2}),
+                    )),
+                )
+                .unwrap();
+        }
+        let fields = topic.decoder.take_unknown();
+        assert_eq!(
+            (fields.count, fields.new_names),
+            (6, vec!["new".to_owned(), "newer".to_owned()])
+        );
+        assert_eq!(topic.decoder.take_unknown(), UnknownFields::default());
+    }
+
+    /// More columns than a machine word has bits, in an order that changes.
+    #[test]
+    fn a_table_may_have_any_number_of_columns() {
+        let names: Vec<String> = (0..300).map(|n| format!("column_{n}")).collect();
+        let columns: Vec<(&str, Kind)> = names.iter().map(|name| (&**name, Kind::Int)).collect();
+        let mut topic = topic(&table(&columns, &[], &[]));
+        for turn in 0..3 {
+            let members = names.iter().enumerate().cycle().skip(turn * 100).take(299);
+            let members: Vec<String> = members.map(|(n, name)| format!("\"{name}\":{n}")).collect();
+            let message = format!(r#"{{"op":"c","after":{{{}}}}}"#, members.join(","));
+            topic.send(None, Some(message.as_bytes())).unwrap();
+        }
+        let rows = topic.take(&[
+            "column_0",
+            "column_99",
+            "column_199",
+            "column_299",
+            "_cdc_unavailable",
+        ]);
+        assert_eq!(
+            rows,
+            [
+                ["0", "99", "199", "∅", "[column_299]"],
+                ["0", "∅", "199", "299", "[column_99]"],
+                ["0", "99", "∅", "299", "[column_199]"],
+            ]
+        );
+    }
+
+    /// One row image: for each column a value's JSON text, or nothing.
+    fn image() -> impl Strategy<Value = [Option<String>; 6]> {
+        let maybe = |text: BoxedStrategy<String>| {
+            prop::option::weighted(0.9, prop_oneof![9 => text, 1 => Just("null".to_owned())])
+        };
+        let quoted = |n: String, quote: bool| if quote { format!("\"{n}\"") } else { n };
+        [
+            maybe(
+                (any::<i64>(), any::<bool>())
+                    .prop_map(move |(n, quote)| quoted(n.to_string(), quote))
+                    .boxed(),
+            ),
+            maybe(
+                (-99_999_999_i64..99_999_999, 0..4_usize, any::<bool>())
+                    .prop_map(move |(n, digits, quote)| {
+                        let sign = if n < 0 { "-" } else { "" };
+                        let digits_of_n =
+                            format!("{:0>width$}", n.unsigned_abs(), width = digits + 1);
+                        let (whole, fraction) = digits_of_n.split_at(digits_of_n.len() - digits);
+                        let point = if digits > 0 { "." } else { "" };
+                        quoted(format!("{sign}{whole}{point}{fraction}"), quote)
+                    })
+                    .boxed(),
+            ),
+            maybe(
+                prop_oneof![
+                    any::<String>().prop_map(|text| json!(text).to_string()),
+                    super::super::scan::tests::json()
+                ]
+                .boxed(),
+            ),
+            maybe(
+                prop_oneof![
+                    "true", "false", "0", "1", "\"true\"", "\"1\"", "2", "\"yes\""
+                ]
+                .boxed(),
+            ),
+            maybe(
+                (
+                    any::<f64>().prop_filter("a number", |n| n.is_finite()),
+                    any::<bool>(),
+                )
+                    .prop_map(move |(n, quote)| quoted(n.to_string(), quote))
+                    .boxed(),
+            ),
+            maybe(
+                prop_oneof![
+                    any::<i32>().prop_map(|n| n.to_string()),
+                    Just("\"2026-11-30T10:00:00.5Z\"".to_owned()),
+                    Just("\"soon\"".to_owned())
+                ]
+                .boxed(),
+            ),
+        ]
+    }
+
+    /// What a column must hold, by serde_json and the standard library; `None` is a fault.
+    fn expected(column: usize, written: Option<&str>) -> Option<String> {
+        let value = written.map_or(Value::Null, |written| {
+            serde_json::from_str(written).unwrap()
+        });
+        let text = match &value {
+            Value::Null => return (column != 0).then(|| "∅".to_owned()),
+            Value::String(text) => text.clone(),
+            _ => written.unwrap_or_default().to_owned(),
+        };
+        match (column, value) {
+            (0, _) => text.parse::<i64>().ok().map(|n| n.to_string()),
+            (1, _) => {
+                let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
+                let kept = fraction.get(..2).unwrap_or(fraction);
+                let exact = fraction[kept.len()..].bytes().all(|digit| digit == b'0');
+                let cents = format!("{whole}{kept:0<2}").parse::<i128>().unwrap();
+                let sign = if cents < 0 { "-" } else { "" };
+                exact.then(|| format!("{sign}{}.{:02}", cents.abs() / 100, cents.abs() % 100))
+            }
+            (3, Value::Bool(_) | Value::Number(_) | Value::String(_)) => match &*text {
+                "true" | "1" => Some("true".to_owned()),
+                "false" | "0" => Some("false".to_owned()),
+                _ => None,
+            },
+            (4, _) => Some(format!("{:?}", text.parse::<f64>().unwrap() + 0.0)),
+            (5, Value::Number(ms)) => Some(ms.to_string()),
+            (5, _) => (text != "soon").then(|| "1796032800500".to_owned()),
+            _ => Some(text),
+        }
+    }
+
+    /// The row of a good image, as the table has it.
+    fn found(topic: &mut Topic<Debezium>) -> Vec<Vec<String>> {
+        use arrow::array::{Array as _, Float64Array, TimestampMicrosecondArray};
+        let batch = topic.rows.finish();
+        let weights = batch
+            .column(4)
+            .as_any()
+            .downcast_ref::<Float64Array>()
+            .unwrap();
+        let times = batch
+            .column(5)
+            .as_any()
+            .downcast_ref::<TimestampMicrosecondArray>()
+            .unwrap();
+        let cell = |row: usize, column: usize| match column {
+            4 if weights.is_valid(row) => format!("{:?}", weights.value(row) + 0.0),
+            5 if times.is_valid(row) => (times.value(row) / 1000).to_string(),
+            _ => super::super::testing::cell(&batch, COLUMNS[column], row),
+        };
+        (0..batch.num_rows())
+            .map(|row| (0..6).map(|column| cell(row, column)).collect())
+            .collect()
+    }
+
+    /// The message with its members in an order of their own, and white space between.
+    fn written(
+        image: &[Option<String>; 6],
+        order: &[usize],
+        envelope: &[usize],
+        space: &str,
+    ) -> String {
+        let members = order
+            .iter()
+            .filter_map(|c| image[*c].as_ref().map(|value| (COLUMNS[*c], value)));
+        let members: Vec<String> = members
+            .map(|(name, value)| format!("\"{name}\"{space}:{space}{value}"))
+            .collect();
+        let after = format!("{{{space}{}{space}}}", members.join(&format!("{space},")));
+        let parts = [
+            format!("\"after\":{space}{after}"),
+            "\"before\":null".to_owned(),
+            format!("\"source\":{}", mysql(1, 0)),
+            "\"op\":\"c\"".to_owned(),
+            format!("\"ts_ms\":1{space}"),
+        ];
+        let parts: Vec<&str> = envelope.iter().map(|part| &*parts[*part]).collect();
+        format!("{space}{{{}}}{space}", parts.join(","))
+    }
+
+    fn shuffled<const N: usize>() -> impl Strategy<Value = Vec<usize>> {
+        Just((0..N).collect::<Vec<_>>()).prop_shuffle()
+    }
+
+    proptest! {
+        /// Messages in any order of keys, with any white space and escapes: each is a row as serde_json reads it, or a fault that leaves
+        /// the others alone.
+        #[test]
+        fn prop_rows_are_what_serde_json_reads(
+            messages in prop::collection::vec((image(), shuffled::<6>(), shuffled::<5>(), "[ \t\r\n]{0,3}"), 1..8),
+        ) {
+            let mut topic = topic(&orders());
+            let mut rows = Vec::new();
+            for (image, order, envelope, space) in &messages {
+                let message = written(image, order, envelope, space);
+                let row: Option<Vec<String>> = (0..6).map(|column| expected(column, image[column].as_deref())).collect();
+                let decoded = topic.send(None, Some(message.as_bytes()));
+                prop_assert_eq!(decoded.is_ok(), row.is_some(), "{:?}: {}", decoded, message);
+                rows.extend(row);
+            }
+            prop_assert_eq!(topic.rows.len(), rows.len());
+            prop_assert_eq!(found(&mut topic), rows);
+        }
+
+        /// Damage anywhere in a message: a row or a fault, never a panic, and the rows around it are untouched.
+        #[test]
+        fn prop_a_broken_row_leaves_its_neighbours(
+            image in image(),
+            envelope in shuffled::<5>(),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let good = change("u", &order(1, "was"), &order(1, "good"));
+            let mut topic = topic(&orders());
+            topic.send(None, Some(&good)).unwrap();
+            let mut message = written(&image, &[0, 1, 2, 3, 4, 5], &envelope, "").into_bytes();
+            for (at, byte) in damage {
+                let at = at.index(message.len());
+                message[at] = byte;
+            }
+            let whole = serde_json::from_slice::<Value>(&message).is_ok();
+            let decoded = topic.send(None, Some(&message));
+            prop_assert!(whole || decoded.is_err(), "{:?}", decoded);
+            message.truncate(cut.index(message.len()));
+            prop_assert!(topic.send(None, Some(&message)).is_err());
+            topic.send(None, Some(&good)).unwrap();
+            let between = decoded.map_or(0, |decoded| match decoded {
+                Decoded::Rows(rows) => rows,
+                Decoded::Signal(_) => 0,
+            });
+            let rows = topic.take(&["id", "price", "note", "_cdc_op", "_cdc_offset"]);
+            prop_assert_eq!(rows.len(), 2 + between);
+            prop_assert_eq!(&rows[0], &["1", "12.50", "good", "u", "0"]);
+            prop_assert_eq!(&rows[1 + between], &["1", "12.50", "good", "u", "3"]);
+        }
+
+        /// Bytes that were never JSON.
+        #[test]
+        fn prop_any_bytes_are_harmless(value in prop::collection::vec(any::<u8>(), 0..200), key in any::<String>()) {
+            let mut topic = topic(&orders());
+            let _ = topic.send(Some(&key), Some(&value));
+            prop_assert_eq!(topic.rows.finish().num_rows(), 0);
+        }
+    }
+}

@@ -129,3 +129,147 @@ impl KeyValue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Topic, table};
+    use super::super::{Encoding, Kind};
+    use super::*;
+
+    const COLUMNS: [&str; 5] = ["_cdc_op", "user", "region", "score", "seen"];
+
+    fn topic(key: &[&str], event_time: EventTimeFrom) -> Topic<KeyValue> {
+        let columns = [
+            ("user", Kind::String),
+            ("region", Kind::Int),
+            ("score", Kind::Double),
+            ("seen", Kind::Timestamptz),
+        ];
+        let schema = table(&columns, key, &[("seen", Encoding::Millis)]);
+        Topic::new(&schema, KeyValue::new(&schema, event_time).unwrap())
+    }
+
+    /// Fields of key and value are columns; what the value does not have is null, not left out.
+    #[test]
+    fn key_and_value_make_one_row() {
+        let mut topic = topic(
+            &["user", "region"],
+            EventTimeFrom::Column("seen".to_owned()),
+        );
+        let key = Some(r#"{"region": 4, "user": "a"}"#);
+        topic
+            .send(
+                key,
+                Some(br#"{"score": 1.5, "seen": 1796032800000, "user": "not the key's"}"#),
+            )
+            .unwrap();
+        topic.send(key, Some(b"{}")).unwrap();
+        topic.send(key, None).unwrap();
+        topic
+            .send(None, Some(br#"{"region":5,"user":"b","score":2}"#))
+            .unwrap();
+        let facts = topic.rows.facts();
+        assert_eq!(
+            (facts[0].event_time_us, facts[0].position, facts[0].sub),
+            (1_796_032_800_000_000, 0, 0)
+        );
+        assert_eq!(
+            (facts[2].event_time_us, facts[2].position, facts[2].op),
+            (NO_TIME, 2, Op::Delete)
+        );
+        assert_eq!(topic.rows.sources(), ["kafka/shop.orders".into()]);
+        assert_eq!(
+            topic.take(&COLUMNS),
+            [
+                ["u", "a", "4", "1.5", "2026-11-30T10:00:00Z"],
+                ["u", "a", "4", "∅", "∅"],
+                ["d", "a", "4", "∅", "∅"],
+                ["u", "b", "5", "2.0", "∅"],
+            ]
+        );
+    }
+
+    /// A key that is no object belongs to the one key column.
+    #[test]
+    fn a_raw_key_fills_the_key_column() {
+        let mut text = topic(&["user"], EventTimeFrom::RecordTimestamp);
+        for key in [
+            "plain",
+            "\"quoted \\u00e9\"",
+            "12",
+            "",
+            "žluťoučký kůň je dlouhý klíč",
+        ] {
+            text.send(Some(key), Some(b"{\"score\":1}")).unwrap();
+        }
+        let users: Vec<String> = text.take(&["user"]).concat();
+        assert_eq!(
+            users,
+            [
+                "plain",
+                "quoted é",
+                "12",
+                "",
+                "žluťoučký kůň je dlouhý klíč"
+            ]
+        );
+        let mut number = topic(&["region"], EventTimeFrom::RecordTimestamp);
+        number.send(Some("42"), None).unwrap();
+        assert!(matches!(
+            number.send(Some("x"), None),
+            Err(Fault::Type { .. })
+        ));
+        assert_eq!(
+            number.take(&["_cdc_op", "region", "_cdc_event_time"]),
+            [["d", "42", "2026-11-30T10:00:00Z"]]
+        );
+    }
+
+    /// A row without its key cannot be merged: it is refused, and its neighbours stay.
+    #[test]
+    fn a_record_without_its_key_is_refused() {
+        let mut topic = topic(&["user", "region"], EventTimeFrom::RecordTimestamp);
+        let key = Some(r#"{"user":"a","region":1}"#);
+        topic.send(key, Some(b"{}")).unwrap();
+        assert_eq!(topic.send(None, None), Err(Fault::Empty));
+        assert_eq!(
+            topic.send(Some("a"), Some(b"{}")),
+            Err(Fault::Key { key_columns: 2 })
+        );
+        assert_eq!(
+            topic.send(Some(r#"{"user":"a"}"#), None),
+            Err(Fault::Required {
+                column: "region".to_owned()
+            })
+        );
+        assert!(matches!(
+            topic.send(key, Some(b"[]")),
+            Err(Fault::Syntax { at: 0 })
+        ));
+        assert!(matches!(
+            topic.send(Some(r#"{"user":"a"} x"#), None),
+            Err(Fault::Syntax { at: 13 })
+        ));
+        assert_eq!(
+            topic.send(key, Some(br#"{"score":1,"score":2}"#)),
+            Err(Fault::Duplicate {
+                column: "score".to_owned()
+            })
+        );
+        topic.send(key, None).unwrap();
+        assert_eq!(
+            topic.take(&["_cdc_op", "_cdc_offset"]),
+            [["u", "0"], ["d", "7"]]
+        );
+    }
+
+    /// The format has no commit time: better told at the start than null in every row.
+    #[test]
+    fn event_time_cannot_come_from_a_commit() {
+        let schema = table(&[("user", Kind::String)], &["user"], &[]);
+        assert_eq!(
+            KeyValue::new(&schema, EventTimeFrom::SourceCommit).err(),
+            Some(SchemaFault::NoSourceCommit)
+        );
+    }
+}

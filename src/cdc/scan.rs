@@ -629,3 +629,224 @@ fn is_number(written: &[u8]) -> bool {
     }
     rest.is_empty()
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Any JSON value as its text, with white space and escapes where they may be.
+    pub(in crate::cdc) fn json() -> impl Strategy<Value = String> {
+        let number = prop_oneof![
+            any::<i64>().prop_map(|n| n.to_string()),
+            any::<u64>().prop_map(|n| n.to_string()),
+            (-100_000..100_000_i64, 0..7_u32).prop_map(|(n, digits)| format!(
+                "{n}.{:0>width$}",
+                7_u32.pow(digits),
+                width = 6
+            )),
+            any::<f64>()
+                .prop_filter("a number", |n| n.is_finite())
+                .prop_map(|n| format!("{n:e}")),
+        ];
+        let leaf = prop_oneof![
+            Just("null".to_owned()),
+            Just("true".to_owned()),
+            Just("false".to_owned()),
+            number,
+            text(),
+        ];
+        leaf.prop_recursive(4, 24, 5, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5)
+                    .prop_map(|values| format!("[ {} ]", values.join(" ,\n"))),
+                prop::collection::vec((text(), inner), 0..5).prop_map(|members| {
+                    let members = members
+                        .into_iter()
+                        .map(|(name, value)| format!("{name}\t: {value}"));
+                    format!("{{{}}}", members.collect::<Vec<_>>().join(","))
+                }),
+            ]
+        })
+    }
+
+    /// A string's JSON text, some characters escaped.
+    fn text() -> impl Strategy<Value = String> {
+        prop::collection::vec((any::<char>(), 0..8_u8), 0..24).prop_map(|chars| {
+            let mut text = String::from("\"");
+            for (c, escape) in chars {
+                if c < ' ' || c == '"' || c == '\\' || escape == 0 {
+                    let mut units = [0; 2];
+                    for unit in c.encode_utf16(&mut units) {
+                        text.push_str(&format!("\\u{unit:04x}"));
+                    }
+                } else if c == '/' {
+                    text.push_str("\\/");
+                } else {
+                    text.push(c);
+                }
+            }
+            text + "\""
+        })
+    }
+
+    fn skips(message: &[u8]) -> Result<(), Bad> {
+        let mut unescaped = String::new();
+        let mut scan = Scan::new(message, &mut unescaped);
+        scan.skip()?;
+        scan.end()
+    }
+
+    fn scanned_number(text: &str) -> Result<Number, Bad> {
+        let mut unescaped = String::new();
+        let mut scan = Scan::new(text.as_bytes(), &mut unescaped);
+        let number = scan.number()?;
+        scan.end().map(|()| number)
+    }
+
+    proptest! {
+        /// What is JSON is passed over; what serde_json refuses is refused, however small the damage.
+        #[test]
+        fn prop_json_is_told_from_what_is_not(message in json(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            prop_assert_eq!(skips(message.as_bytes()), Ok(()));
+            let mut damaged = message.into_bytes();
+            let at = at.index(damaged.len());
+            damaged[at] = byte;
+            let expected = serde_json::from_slice::<Value>(&damaged).is_ok();
+            prop_assert_eq!(skips(&damaged).is_ok(), expected, "{:?}", String::from_utf8_lossy(&damaged));
+            damaged.truncate(at);
+            prop_assert_eq!(skips(&damaged).is_ok(), serde_json::from_slice::<Value>(&damaged).is_ok());
+        }
+
+        /// A number is the integer that it is, else the nearest double, to the last bit.
+        #[test]
+        fn prop_numbers_are_exact(text in "-?(0|[1-9][0-9]{0,21})(\\.[0-9]{1,21})?([eE][+-]?[0-9]{1,2})?") {
+            let expected: serde_json::Number = serde_json::from_str(&text).unwrap();
+            match scanned_number(&text).unwrap() {
+                Number::Int(int) => prop_assert_eq!(text.parse::<i64>(), Ok(int)),
+                Number::Float(float) => {
+                    prop_assert!(text.parse::<i64>().is_err());
+                    prop_assert_eq!(text.parse::<f64>().unwrap().to_bits(), float.to_bits());
+                    prop_assert!(expected.as_f64().is_some());
+                }
+            }
+        }
+
+        /// A string comes out as serde_json has it.
+        #[test]
+        fn prop_strings_are_unescaped(text in text()) {
+            let mut unescaped = String::new();
+            let mut scan = Scan::new(text.as_bytes(), &mut unescaped);
+            let found = scan.text().unwrap();
+            let expected = serde_json::from_str::<String>(&text).unwrap();
+            prop_assert_eq!(expected.as_bytes(), scan.bytes(found));
+        }
+
+        /// No bytes make the scanner panic.
+        #[test]
+        fn prop_any_bytes_are_harmless(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
+            prop_assert_eq!(skips(&bytes).is_ok(), serde_json::from_slice::<Value>(&bytes).is_ok());
+        }
+    }
+
+    /// Leading zeros, lone signs and signs in front are no JSON, whichever path reads them.
+    #[test]
+    fn what_only_looks_like_a_number_is_refused() {
+        for text in [
+            "01",
+            "-",
+            "+1",
+            "1.",
+            ".5",
+            "1e",
+            "1e+",
+            "--1",
+            "1.2.3",
+            "1e400",
+            "0000000000000000000001",
+            "-012345678901234567890",
+        ] {
+            assert!(scanned_number(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            scanned_number("-9223372036854775808"),
+            Ok(Number::Int(i64::MIN))
+        );
+        assert_eq!(
+            scanned_number("9223372036854775808"),
+            Ok(Number::Float(9_223_372_036_854_775_808.0))
+        );
+    }
+
+    /// A message that is nothing but brackets ends at a level, not at the end of the stack.
+    #[test]
+    fn nesting_ends_at_64_levels() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert_eq!(skips(nested(65).as_bytes()), Ok(()));
+        assert_eq!(skips(nested(66).as_bytes()), Err(Bad::Depth(65)));
+        assert_eq!(skips("[".repeat(100_000).as_bytes()), Err(Bad::Depth(65)));
+    }
+
+    /// Lone surrogates are no characters.
+    #[test]
+    fn half_a_character_is_refused() {
+        for text in [
+            r#""\ud83c""#,
+            r#""\udf0a""#,
+            r#""\ud83cx""#,
+            r#""\ud83c\n""#,
+            r#""\ud83c\ud83c""#,
+            r#""\u12g4""#,
+            r#""\x""#,
+            "\"\\",
+        ] {
+            assert!(skips(text.as_bytes()).is_err(), "{text}");
+        }
+        assert_eq!(skips(b"\"\xff\""), Err(Bad::Utf8(1)));
+    }
+
+    /// Keys are found in any order, each order is learned, and unknown names are reported once.
+    #[test]
+    fn keys_are_found_in_any_order() {
+        let mut keys = Keys::new(
+            [
+                ("a".to_owned(), 1),
+                ("a longer name than a word".to_owned(), 2),
+            ],
+            0,
+        );
+        let mut read = |message: &str| {
+            let (mut unescaped, mut slots) = (String::new(), Vec::new());
+            let mut scan = Scan::new(message.as_bytes(), &mut unescaped);
+            let done = scan.object(&mut keys, |scan, slot| {
+                slots.push(slot);
+                scan.skip()
+            });
+            done.and_then(|()| scan.end()).map(|()| slots)
+        };
+        for _ in 0..2 {
+            assert_eq!(
+                read(r#"{"a":1,"a longer name than a word":2,"x":3}"#),
+                Ok(vec![1, 2, 0])
+            );
+            assert_eq!(
+                read(r#" { "x" : 1 , "a longer name than a word" : 2, "a":3 } "#),
+                Ok(vec![0, 2, 1])
+            );
+            assert_eq!(read(r#"{"\u0061":1,"y\n":2}"#), Ok(vec![1, 0]));
+            assert_eq!(read("{}"), Ok(vec![]));
+        }
+        assert!(
+            read(r#"{"a":1,}"#).is_err()
+                && read(r#"{"a" 1}"#).is_err()
+                && read(r#"{a:1}"#).is_err()
+        );
+        let mut fields = UnknownFields::default();
+        keys.report(&mut fields);
+        assert_eq!(fields.new_names, ["x", "y\n"]);
+        keys.report(&mut fields);
+        assert_eq!(fields.new_names.len(), 2);
+    }
+}

@@ -554,3 +554,123 @@ fn source_column(field: &Field, settings: RowSettings<'_>) -> Result<SourceColum
         key,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Schema;
+
+    use super::*;
+
+    fn fields(columns: &[Column]) -> Vec<Field> {
+        let with_id = |(n, column): (usize, &Column)| {
+            let id = [("PARQUET:field_id".to_owned(), (n + 1).to_string())].into();
+            Field::new(&column.name, column.kind.data_type(), !column.required).with_metadata(id)
+        };
+        columns.iter().enumerate().map(with_id).collect()
+    }
+
+    fn every_kind() -> Vec<Column> {
+        let decimal = Kind::Decimal {
+            precision: 12,
+            scale: 2,
+        };
+        let kinds = [
+            Kind::Boolean,
+            Kind::Int,
+            Kind::Long,
+            Kind::Float,
+            Kind::Double,
+            decimal,
+            Kind::Date,
+            Kind::Time,
+            Kind::Timestamp,
+            Kind::Timestamptz,
+            Kind::String,
+            Kind::Binary,
+            Kind::Uuid,
+        ];
+        kinds
+            .into_iter()
+            .map(|kind| Column::new(kind.to_string(), kind, false, ""))
+            .chain(metadata_columns("_cdc_"))
+            .collect()
+    }
+
+    /// Kinds and Arrow types are two names of one thing.
+    #[test]
+    fn every_kind_is_found_again_in_its_arrow_type() {
+        let columns = every_kind();
+        let schema = Arc::new(Schema::new(fields(&columns)));
+        let settings = RowSettings {
+            metadata_prefix: "_cdc_",
+            ..RowSettings::default()
+        };
+        let rows = RowSchema::new(Arc::clone(&schema), settings).unwrap();
+        let kinds: Vec<&Kind> = rows.columns().iter().map(|column| &column.kind).collect();
+        assert_eq!(
+            kinds,
+            columns[..13]
+                .iter()
+                .map(|column| &column.kind)
+                .collect::<Vec<_>>()
+        );
+        assert_eq!(rows.arrow(), &schema);
+    }
+
+    /// Each disagreement is named with its column.
+    #[test]
+    fn a_table_that_does_not_fit_is_refused() {
+        let refused = |columns: &[Column], extra: Option<Field>, settings: RowSettings<'_>| {
+            let fields: Vec<Field> = fields(columns).into_iter().chain(extra).collect();
+            RowSchema::new(Arc::new(Schema::new(fields)), settings)
+                .unwrap_err()
+                .to_string()
+        };
+        let settings = RowSettings {
+            metadata_prefix: "_cdc_",
+            ..RowSettings::default()
+        };
+        let columns = every_kind();
+        let nested = Field::new(
+            "tags",
+            DataType::List(Arc::new(Field::new("element", DataType::Utf8, true))),
+            true,
+        );
+        assert!(
+            refused(&columns, Some(nested), settings).starts_with("column \"tags\": the type List")
+        );
+        let prefixed = RowSettings {
+            metadata_prefix: "_other_",
+            ..settings
+        };
+        assert!(
+            refused(&columns[..13], None, prefixed)
+                .starts_with("metadata column \"_other_op\" must be there with the type string")
+        );
+        let key = ["id".to_owned()];
+        assert_eq!(
+            refused(
+                &columns,
+                None,
+                RowSettings {
+                    key: &key,
+                    ..settings
+                }
+            ),
+            "column \"id\" is not in the table"
+        );
+        let encodings = [("int".to_owned(), Encoding::Base64Url)].into();
+        let encoded = RowSettings {
+            encodings: Some(&encodings),
+            ..settings
+        };
+        assert_eq!(
+            refused(&columns, None, encoded),
+            "column \"int\": the encoding base64-url does not apply to the type int"
+        );
+        let mut wrong = every_kind();
+        wrong[16].kind = Kind::String;
+        let expected = "metadata column \"_cdc_position\" must be there with the type struct<incarnation: string, position: long, sub: int>";
+        assert!(refused(&wrong, None, settings).starts_with(expected));
+    }
+}
