@@ -652,7 +652,7 @@ mod tests {
                         match commit::commit(catalog.as_ref(), &base, &ours).await {
                             Ok(_) => break,
                             Err(error) => {
-                                assert!(matches!(error, Error::Conflict { .. }), "{error:?}")
+                                assert!(matches!(error, Error::Conflict { .. }), "{error:?}");
                             }
                         }
                     }

@@ -59,10 +59,10 @@ impl Default for MaintainSettings {
     /// 6 hours, 300, 8 MiB; one hour of grace; merged at [`MERGE_AT`]; metadata files left alone.
     fn default() -> Self {
         Self {
-            snapshot_age: Duration::from_secs(6 * 3600),
+            snapshot_age: Duration::from_hours(6),
             snapshots: 300,
             snapshot_bytes: 8 * 1024 * 1024,
-            grace: Duration::from_secs(3600),
+            grace: Duration::from_hours(1),
             merge_at: MERGE_AT,
             metadata_files: false,
         }
@@ -458,7 +458,8 @@ fn name_of(path: &str) -> &str {
 }
 
 fn is_manifest(name: &str) -> bool {
-    name.ends_with(".avro") && !name.starts_with("snap-")
+    name.strip_suffix(".avro")
+        .is_some_and(|stem| !stem.starts_with("snap-"))
 }
 
 /// `snap-<id>-<attempt>-<mark>.avro`, `<mark>-m<n>.avro`, and where they are ours `<version>-<uuid>.metadata.json`.
@@ -660,7 +661,7 @@ mod tests {
         let lake = lake().await;
         let table = rows(&lake, 3).await;
         let patient = MaintainSettings {
-            grace: Duration::from_secs(3600),
+            grace: Duration::from_hours(1),
             ..settings()
         };
         let mut maintainer = Maintainer::new(patient, None);

@@ -87,7 +87,7 @@ pub enum Error {
         source: Box<iceberg::Error>,
     },
     /// Another commit came first. Nothing of ours is on the table.
-    #[error("table \"{table}\": snapshot {} is no longer the newest ({} is); derive the commit again", snapshot(.base), snapshot(.newest))]
+    #[error("table \"{table}\": snapshot {} is no longer the newest ({} is); derive the commit again", snapshot(*.base), snapshot(*.newest))]
     Conflict {
         /// The table.
         table: TableIdent,
@@ -187,6 +187,6 @@ impl Error {
     }
 }
 
-fn snapshot(id: &Option<i64>) -> String {
+fn snapshot(id: Option<i64>) -> String {
     id.map_or_else(|| "none".to_owned(), |id| id.to_string())
 }

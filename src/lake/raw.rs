@@ -63,7 +63,7 @@ pub async fn open_raw(settings: &CatalogSettings) -> Result<Arc<dyn RawCommitter
             // Opened when first used: `open` has already shown that the database answers.
             let pool = AnyPoolOptions::new()
                 .max_connections(1)
-                .idle_timeout(Duration::from_secs(60))
+                .idle_timeout(Duration::from_mins(1))
                 .connect_lazy(&uri)
                 .map_err(|error| Error::Settings {
                     field: "sink.catalog.uri",
@@ -183,8 +183,8 @@ impl Sql {
 fn numbered(statement: &str) -> String {
     let mut parts = statement.split('?');
     let mut numbered = parts.next().unwrap_or_default().to_owned();
-    for (place, part) in (1..).zip(parts) {
-        numbered.push_str(&format!("${place}{part}"));
+    for (place, part) in (1_u32..).zip(parts) {
+        numbered.extend(["$", &place.to_string(), part]);
     }
     numbered
 }

@@ -27,9 +27,10 @@ use iceberg::spec::{
 };
 use iceberg::table::Table;
 use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::basic::{Compression, Encoding, PageType, Type as PhysicalType, ZstdLevel};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 use tokio::runtime::Handle;
 use uuid::Uuid;
@@ -136,7 +137,7 @@ enum Routing {
         column: usize,
         length_us: i64,
     },
-    Other(RecordBatchPartitionSplitter),
+    Other(Box<RecordBatchPartitionSplitter>),
 }
 
 struct OpenFile {
@@ -210,10 +211,10 @@ impl TableWriter {
             .split(batch)
             .map_err(|problem| self.misfit(problem))?;
         match parts {
-            Parts::One(partition) => self.append(partition, batch),
+            Parts::One(partition) => self.append(&partition, batch),
             Parts::Many(parts) => {
                 for (partition, part) in parts {
-                    self.append(partition, &part)?;
+                    self.append(&partition, &part)?;
                 }
                 Ok(())
             }
@@ -326,24 +327,21 @@ impl TableWriter {
         Ok(())
     }
 
-    fn append(&mut self, partition: Struct, rows: &RecordBatch) -> Result<(), Error> {
-        if !self.open.contains_key(&partition) {
+    fn append(&mut self, partition: &Struct, rows: &RecordBatch) -> Result<(), Error> {
+        if !self.open.contains_key(partition) {
             self.make_room()?;
             let file = self.begin(partition.clone())?;
             self.open.insert(partition.clone(), file);
         }
         self.uses += 1;
-        let file = self
-            .open
-            .get_mut(&partition)
-            .expect("it was just put there");
+        let file = self.open.get_mut(partition).expect("it was just put there");
         file.last_use = self.uses;
         let encoded = file.encoder.write(rows);
         encoded.map_err(|error| Error::file(&file.path, "written", error))?;
         let in_progress = file.encoder.in_progress_size();
         let total = file.encoder.bytes_written() + in_progress;
         if total >= self.settings.file_bytes {
-            return self.close(&partition);
+            return self.close(partition);
         }
         if in_progress >= self.settings.row_group_bytes {
             let flushed = file.encoder.flush();
@@ -427,7 +425,7 @@ impl TableWriter {
         for chunk in parquet
             .row_groups()
             .iter()
-            .flat_map(|group| group.columns())
+            .flat_map(RowGroupMetaData::columns)
         {
             if !dictionary_pays(chunk) {
                 self.plain_columns.insert(chunk.column_path().string());
@@ -520,13 +518,35 @@ fn dictionary_pays(chunk: &ColumnChunkMetaData) -> bool {
     if fell_back(chunk) {
         return false;
     }
+    // Half of the compressed bytes: what is left are the rows' places in it, which for unique values are two bytes each.
     let dictionary = chunk.data_page_offset() - dictionary_start;
-    // Half: what is left are the row's places in the dictionary, which for unique values are another two bytes each.
-    dictionary * 2 < chunk.compressed_size()
+    // Sequences compress so well that this says little; so the encoded bytes are compared with the plain ones too.
+    let saved = plain_bytes(chunk).is_none_or(|plain| chunk.uncompressed_size() * 4 < plain * 3);
+    dictionary * 2 < chunk.compressed_size() && saved && !is_constant_number(chunk)
+}
+
+/// Bytes the values would take without a dictionary, where that is known.
+fn plain_bytes(chunk: &ColumnChunkMetaData) -> Option<i64> {
+    let nulls = chunk.statistics().and_then(Statistics::null_count_opt);
+    let values = chunk.num_values() - i64::try_from(nulls.unwrap_or(0)).ok()?;
+    match chunk.column_type() {
+        PhysicalType::INT32 | PhysicalType::FLOAT => Some(values * 4),
+        PhysicalType::INT64 | PhysicalType::DOUBLE => Some(values * 8),
+        PhysicalType::BYTE_ARRAY => Some(chunk.unencoded_byte_array_data_bytes()? + values * 4),
+        _ => None,
+    }
+}
+
+/// A number that never changes compresses to nothing and costs half as much without a dictionary.
+fn is_constant_number(chunk: &ColumnChunkMetaData) -> bool {
+    chunk.column_type() != PhysicalType::BYTE_ARRAY
+        && chunk.statistics().is_some_and(|statistics| {
+            let least = statistics.min_bytes_opt();
+            least.is_some() && least == statistics.max_bytes_opt()
+        })
 }
 
 fn fell_back(chunk: &ColumnChunkMetaData) -> bool {
-    use parquet::basic::PageType;
     if let Some(mask) = chunk.page_encoding_stats_mask() {
         return mask.is_set(Encoding::PLAIN);
     }
@@ -567,7 +587,7 @@ impl Routing {
             }
         }
         RecordBatchPartitionSplitter::try_new_with_computed_values(schema.clone(), spec.clone())
-            .map(Self::Other)
+            .map(|splitter| Self::Other(Box::new(splitter)))
             .map_err(|error| error.to_string())
     }
 
