@@ -1,8 +1,4 @@
 //! The source against a real broker: positions over transactions, identity, lost positions, rebalances, dead letters.
-#![expect(
-    clippy::unwrap_used,
-    reason = "the exemption for tests in clippy.toml does not reach the plain functions that they share"
-)]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

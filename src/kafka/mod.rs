@@ -14,6 +14,7 @@
 mod code;
 mod consumer;
 mod dead_letter;
+mod desk;
 mod inquirer;
 mod settings;
 mod sys;

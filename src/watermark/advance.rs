@@ -23,7 +23,9 @@ use super::cells::{CellCounts, LateCells};
 use super::claim::{Claim, Hold};
 use super::digest::Sketch;
 use super::event_time::{Excluded, ceil_second, floor_second};
-use super::frontier::{NewestChange, OpenGap, PartitionState, PartitionStats, Policy, TermValue, View};
+use super::frontier::{
+    NewestChange, OpenGap, PartitionState, PartitionStats, Policy, TermValue, View,
+};
 use super::source_position::SourcePositions;
 use super::state::{AskedPartitions, PartitionRecord, Record, State};
 
@@ -206,13 +208,17 @@ pub enum Misfit {
         broker: Uuid,
     },
     /// A topic that may be older than the claim would join a table that is claimed without it.
-    #[error("topic \"{topic}\" was added to what the pipeline reads; its rows may be older than the table's claim")]
+    #[error(
+        "topic \"{topic}\" was added to what the pipeline reads; its rows may be older than the table's claim"
+    )]
     Joins {
         /// The topic.
         topic: String,
     },
     /// A recreated topic begins anew in all its partitions at once.
-    #[error("topic \"{topic}\" was recreated: partition {partition} must begin anew in the same commit")]
+    #[error(
+        "topic \"{topic}\" was recreated: partition {partition} must begin anew in the same commit"
+    )]
     Recreated {
         /// The topic.
         topic: String,
@@ -273,7 +279,11 @@ pub fn advance(base: &State, policy: &Policy, news: &Contribution) -> Result<Adv
 
 /// Whether, and why, a worker without data should commit. `None`, too, where the news do not fit the base.
 #[must_use]
-pub fn should_commit_empty(base: &State, policy: &Policy, news: &Contribution) -> Option<EmptyCommit> {
+pub fn should_commit_empty(
+    base: &State,
+    policy: &Policy,
+    news: &Contribution,
+) -> Option<EmptyCommit> {
     if !news.anchors.is_empty() || !news.jumps.is_empty() {
         return Some(EmptyCommit::Anchors);
     }
@@ -297,7 +307,9 @@ pub fn should_commit_empty(base: &State, policy: &Policy, news: &Contribution) -
     let releases = news.partitions.iter().any(|own| {
         let before = base.partition(&own.topic, own.partition);
         let after = next.partition(&own.topic, own.partition);
-        let frontier = |view: &View<'_>, known: Option<&PartitionState>| known.and_then(|known| view.frontier(known));
+        let frontier = |view: &View<'_>, known: Option<&PartitionState>| {
+            known.and_then(|known| view.frontier(known))
+        };
         !passed(frontier(&stored, before)) && passed(frontier(&view, after))
     });
     releases.then_some(EmptyCommit::Releases)
@@ -373,7 +385,12 @@ fn newer_answer(
     Some(AskedPartitions { at_us, topics })
 }
 
-fn derive_anchor(base: &State, record: &mut Record, news: &Contribution, anchor: &Anchor) -> Result<(), Misfit> {
+fn derive_anchor(
+    base: &State,
+    record: &mut Record,
+    news: &Contribution,
+    anchor: &Anchor,
+) -> Result<(), Misfit> {
     if let Some(known) = base.partition(&anchor.topic, anchor.partition) {
         return Err(Misfit::Anchored {
             topic: anchor.topic.clone(),
@@ -455,7 +472,11 @@ fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Result<(), Mis
 /// The offsets of a partition that is left out would be taken for those of the new topic.
 fn check_recreated(base: &State, jumps: &[Jump]) -> Result<(), Misfit> {
     let recreated = |jump: &&Jump| matches!(jump.kind, JumpKind::Recreated { .. });
-    let topics: BTreeSet<&str> = jumps.iter().filter(recreated).map(|jump| jump.topic.as_str()).collect();
+    let topics: BTreeSet<&str> = jumps
+        .iter()
+        .filter(recreated)
+        .map(|jump| jump.topic.as_str())
+        .collect();
     for (topic, partition, _) in base.partitions() {
         let jumped = |jump: &Jump| jump.topic == topic && jump.partition == partition;
         if topics.contains(topic) && !jumps.iter().any(jumped) {

@@ -252,9 +252,13 @@ fn unpack(text: &str) -> Result<Vec<u8>, Unreadable> {
     if *version > VERSION {
         return Err(Unreadable::Newer { version: *version });
     }
-    let size = zstd::zstd_safe::get_frame_content_size(frame).ok().flatten();
+    let size = zstd::zstd_safe::get_frame_content_size(frame)
+        .ok()
+        .flatten();
     let size = size.filter(|size| *size <= MAX_UNPACKED && *version == VERSION);
-    let size = size.and_then(|size| usize::try_from(size).ok()).ok_or(Unreadable::Damaged)?;
+    let size = size
+        .and_then(|size| usize::try_from(size).ok())
+        .ok_or(Unreadable::Damaged)?;
     zstd::bulk::decompress(frame, size).map_err(|_| Unreadable::Damaged)
 }
 

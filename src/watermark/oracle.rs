@@ -30,19 +30,48 @@ struct Row {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Produce { partition: usize, wait_ms: i64, delay: u8, group: u8 },
-    Redeliver { partition: usize, back: usize },
-    Poll { worker: usize, rows: usize },
-    Seal { worker: usize },
-    Ask { worker: usize },
-    Commit { worker: usize },
-    Move { partition: usize, worker: usize },
+    Produce {
+        partition: usize,
+        wait_ms: i64,
+        delay: u8,
+        group: u8,
+    },
+    Redeliver {
+        partition: usize,
+        back: usize,
+    },
+    Poll {
+        worker: usize,
+        rows: usize,
+    },
+    Seal {
+        worker: usize,
+    },
+    Ask {
+        worker: usize,
+    },
+    Commit {
+        worker: usize,
+    },
+    Move {
+        partition: usize,
+        worker: usize,
+    },
     Add,
-    LoseHead { partition: usize, rows: usize },
-    Recall { how: u8 },
+    LoseHead {
+        partition: usize,
+        rows: usize,
+    },
+    Recall {
+        how: u8,
+    },
     /// The usual day: a row of each partition, each worker reads and commits.
-    Flow { delay: u8 },
-    Wait { wait_ms: i64 },
+    Flow {
+        delay: u8,
+    },
+    Wait {
+        wait_ms: i64,
+    },
 }
 
 /// A rule that is known to be wrong.
@@ -206,8 +235,15 @@ impl World {
         self.now_us += wait_ms * 1000;
         let bounds = &self.plan.policy.bounds;
         let log = &mut self.logs[partition];
-        let newest = log.iter().filter(|row| !row.replay).map(|row| row.event_us).max();
-        let (most, least) = (bounds.max_delay_us - 2 * SKEW, -(bounds.max_future_skew_us - 2 * SKEW));
+        let newest = log
+            .iter()
+            .filter(|row| !row.replay)
+            .map(|row| row.event_us)
+            .max();
+        let (most, least) = (
+            bounds.max_delay_us - 2 * SKEW,
+            -(bounds.max_future_skew_us - 2 * SKEW),
+        );
         let delay_us = least + (most - least) * i64::from(delay) / 255;
         let floor = newest.map_or(i64::MIN, |newest| newest - bounds.allowed_lateness_us);
         let event_us = (self.now_us - delay_us).max(floor);
@@ -225,7 +261,13 @@ impl World {
     fn redeliver(&mut self, partition: usize, back: usize) {
         let log = &mut self.logs[partition];
         let greatest = log.iter().map(|row| row.position).max().unwrap_or(0);
-        let again: Vec<Row> = log.iter().filter(|row| !row.replay && row.position < greatest).rev().take(back).cloned().collect();
+        let again: Vec<Row> = log
+            .iter()
+            .filter(|row| !row.replay && row.position < greatest)
+            .rev()
+            .take(back)
+            .cloned()
+            .collect();
         if self.plan.redeliver && !self.plan.latest {
             log.extend(again.into_iter().rev().map(|row| Row {
                 record_us: self.now_us,
@@ -240,7 +282,8 @@ impl World {
             return;
         }
         let start = self.log_start[partition];
-        let start = (start + i64::try_from(rows).unwrap()).min(i64::try_from(self.logs[partition].len()).unwrap());
+        let start = (start + i64::try_from(rows).unwrap())
+            .min(i64::try_from(self.logs[partition].len()).unwrap());
         self.log_start[partition] = start;
     }
 
@@ -250,7 +293,9 @@ impl World {
     }
 
     fn owned(&self, worker: usize) -> Vec<usize> {
-        (0..self.logs.len()).filter(|p| self.owner[*p] == worker).collect()
+        (0..self.logs.len())
+            .filter(|p| self.owner[*p] == worker)
+            .collect()
     }
 
     /// Takes up a partition where the table says, where that still exists.
@@ -260,7 +305,9 @@ impl World {
             if next < self.log_start[partition] {
                 return None;
             }
-            let known = self.table.partition(TOPIC, i32::try_from(partition).unwrap())?;
+            let known = self
+                .table
+                .partition(TOPIC, i32::try_from(partition).unwrap())?;
             let held = Held {
                 start: next,
                 position: next,
@@ -279,13 +326,17 @@ impl World {
             let bounds = self.plan.policy.bounds.clone();
             let log: Vec<Row> = self.logs[partition].clone();
             let start = self.log_start[partition];
-            let Some(held) = self.hold(worker, partition) else { continue };
+            let Some(held) = self.hold(worker, partition) else {
+                continue;
+            };
             if held.position < start {
                 self.held[worker].remove(&partition);
                 continue;
             }
             for _ in 0..rows {
-                let Some(row) = log.get(usize::try_from(held.position).unwrap()) else { break };
+                let Some(row) = log.get(usize::try_from(held.position).unwrap()) else {
+                    break;
+                };
                 held.rows.push((held.position, row.clone()));
                 held.position += 1;
                 if bounds.say(&time_of(row, false), now_us) != Say::Yes {
@@ -303,7 +354,9 @@ impl World {
     }
 
     fn ask(&mut self, worker: usize) {
-        let numbers = (0..self.logs.len()).map(|p| i32::try_from(p).unwrap()).collect();
+        let numbers = (0..self.logs.len())
+            .map(|p| i32::try_from(p).unwrap())
+            .collect();
         self.asked[worker] = Some(AskedPartitions {
             at_us: self.clock(worker),
             topics: BTreeMap::from([(TOPIC.to_owned(), numbers)]),
@@ -367,13 +420,19 @@ impl World {
         now_us: i64,
         news: &mut Contribution,
     ) -> (PartitionNews, Vec<Row>) {
-        let batch = held.rows.iter().filter(|(offset, _)| *offset < held.sealed).map(|(_, row)| row.clone());
+        let batch = held
+            .rows
+            .iter()
+            .filter(|(offset, _)| *offset < held.sealed)
+            .map(|(_, row)| row.clone());
         let batch: Vec<Row> = batch.collect();
         let mut positions = held.positions.clone();
         let mut digest = Digest::default();
         for row in &batch {
             let before = positions.incarnations().first().map(|known| known.position);
-            let mut replayed = positions.judge("db/1", row.position, Some(row.commit_us)).replayed;
+            let mut replayed = positions
+                .judge("db/1", row.position, Some(row.commit_us))
+                .replayed;
             replayed |= self.wrong == Wrong::EqualIsReplay && before == Some(row.position);
             let say = self.plan.policy.bounds.say(&time_of(row, replayed), now_us);
             news.excluded.count(say);
@@ -390,7 +449,9 @@ impl World {
                     stats.least_us += SECOND_US;
                     stats.greatest_us += SECOND_US;
                 }
-                Wrong::NoLateness => stats.greatest_us += self.plan.policy.bounds.allowed_lateness_us,
+                Wrong::NoLateness => {
+                    stats.greatest_us += self.plan.policy.bounds.allowed_lateness_us
+                }
                 _ => {}
             }
         }
@@ -425,11 +486,19 @@ impl World {
 
     fn anchor(&mut self) -> Found {
         let mut news = empty(1, self.clock(0), self.plan.policy.grid);
-        let ago = if self.wrong == Wrong::AnchorTooEarly { 20 * SECOND_US } else { 0 };
+        let ago = if self.wrong == Wrong::AnchorTooEarly {
+            20 * SECOND_US
+        } else {
+            0
+        };
         for partition in 0..self.logs.len() {
             let end = i64::try_from(self.logs[partition].len()).unwrap();
             let offset = if self.plan.latest { end } else { 0 };
-            self.skipped.extend(self.logs[partition][..usize::try_from(offset).unwrap()].iter().map(|row| row.event_us));
+            self.skipped.extend(
+                self.logs[partition][..usize::try_from(offset).unwrap()]
+                    .iter()
+                    .map(|row| row.event_us),
+            );
             news.anchors.push(Anchor {
                 topic: TOPIC.to_owned(),
                 topic_id: Some(Uuid::from_u128(9)),
@@ -443,11 +512,16 @@ impl World {
 
     fn commit(&mut self, worker: usize) -> Found {
         let (news, taken) = self.contribution(worker);
-        let data = news.partitions.iter().any(|own| own.end_offset > own.start_offset);
+        let data = news
+            .partitions
+            .iter()
+            .any(|own| own.end_offset > own.start_offset);
         if !data && should_commit_empty(&self.table, &self.plan.policy, &news).is_none() {
             return Ok(());
         }
-        if let Err(Misfit::Offset { partition, .. }) = advance(&self.table, &self.plan.policy, &news) {
+        if let Err(Misfit::Offset { partition, .. }) =
+            advance(&self.table, &self.plan.policy, &news)
+        {
             self.held[worker].remove(&usize::try_from(partition).unwrap());
             return Ok(());
         }
@@ -455,23 +529,35 @@ impl World {
             let partition = usize::try_from(jump.partition).unwrap();
             let from = usize::try_from(self.next_offset(partition).unwrap()).unwrap();
             let lost = &self.logs[partition][from..usize::try_from(jump.offset).unwrap()];
-            self.skipped.extend(lost.iter().filter(|row| !row.replay).map(|row| row.event_us));
+            self.skipped.extend(
+                lost.iter()
+                    .filter(|row| !row.replay)
+                    .map(|row| row.event_us),
+            );
         }
         for anchor in &news.anchors {
             let partition = usize::try_from(anchor.partition).unwrap();
             let lost = &self.logs[partition][..usize::try_from(anchor.offset).unwrap()];
-            self.skipped.extend(lost.iter().filter(|row| !row.replay).map(|row| row.event_us));
+            self.skipped.extend(
+                lost.iter()
+                    .filter(|row| !row.replay)
+                    .map(|row| row.event_us),
+            );
         }
         let rows: Vec<Row> = taken.iter().flat_map(|(_, rows, _)| rows.clone()).collect();
         let true_replays = rows.iter().filter(|row| row.replay).count() as u64;
         if news.excluded.replayed != true_replays {
-            return Err(format!("{} replays, {true_replays} in truth", news.excluded.replayed));
+            return Err(format!(
+                "{} replays, {true_replays} in truth",
+                news.excluded.replayed
+            ));
         }
         self.land(&news, &rows)?;
         for (partition, rows, sealed) in taken {
             let held = self.held[worker].get_mut(&partition).unwrap();
             for row in rows {
-                held.positions.judge("db/1", row.position, Some(row.commit_us));
+                held.positions
+                    .judge("db/1", row.position, Some(row.commit_us));
             }
             held.rows.retain(|(offset, _)| *offset >= sealed);
             held.start = sealed;
@@ -482,12 +568,21 @@ impl World {
     /// Commits, and judges what is published.
     fn land(&mut self, news: &Contribution, rows: &[Row]) -> Found {
         let base = self.table.published.clone();
-        let next = advance(&self.table, &self.plan.policy, news).map_err(|misfit| misfit.to_string())?;
-        let says: Vec<i64> = rows.iter().filter(|row| !row.replay).map(|row| row.event_us).collect();
+        let next =
+            advance(&self.table, &self.plan.policy, news).map_err(|misfit| misfit.to_string())?;
+        let says: Vec<i64> = rows
+            .iter()
+            .filter(|row| !row.replay)
+            .map(|row| row.event_us)
+            .collect();
         if let Some(claim_us) = base.finalized_before_us
             && let Some(early) = says.iter().find(|us| **us < claim_us)
         {
-            return Err(format!("{} was published, then came {}", contract::iso(claim_us), contract::iso(*early)));
+            return Err(format!(
+                "{} was published, then came {}",
+                contract::iso(claim_us),
+                contract::iso(*early)
+            ));
         }
         if next.late.rows() > 0 {
             return Err(format!("late rows that are not late: {:?}", next.late));
@@ -498,7 +593,10 @@ impl World {
         self.commits += 1;
         let decoded = State::decode(&next.state_text).map_err(|e| e.to_string())?;
         if decoded != next.state {
-            return Err(format!("the state comes back as another: {decoded:?} for {:?}", next.state));
+            return Err(format!(
+                "the state comes back as another: {decoded:?} for {:?}",
+                next.state
+            ));
         }
         self.table = decoded;
         let changes = contract::properties(&next);
@@ -520,20 +618,28 @@ impl World {
     /// No row that is never read lies where completeness is claimed.
     fn judge_edges(&self, next: &Advanced) -> Found {
         let lost = self.skipped.iter().find(|us| {
-            let outside = matches!(next.claim.complete_from, CompleteFrom::From(from) if **us < from);
+            let outside =
+                matches!(next.claim.complete_from, CompleteFrom::From(from) if **us < from);
             let in_gap = next.claim.gaps.within(**us, **us + 1).is_some();
             !outside && !in_gap
         });
         match lost {
             None => Ok(()),
-            Some(us) => Err(format!("{} was never read, yet {:?} claims it", contract::iso(*us), next.claim)),
+            Some(us) => Err(format!(
+                "{} was never read, yet {:?} claims it",
+                contract::iso(*us),
+                next.claim
+            )),
         }
     }
 
     fn judge_reader(&self, next: &Advanced) -> Found {
         match read_claim(&self.view(&self.lineage)) {
             Reading::Claim(read) if read.claim == next.claim => Ok(()),
-            other => Err(format!("a reader sees {other:?}, published was {:?}", next.claim)),
+            other => Err(format!(
+                "a reader sees {other:?}, published was {:?}",
+                next.claim
+            )),
         }
     }
 
@@ -560,18 +666,30 @@ impl World {
             self.lineage.broken = true;
         }
         let mut lineage = self.lineage.clone();
-        lineage.snapshots.insert(lineage.snapshots.len().min(1), foreign);
+        lineage
+            .snapshots
+            .insert(lineage.snapshots.len().min(1), foreign);
         let mut view = self.view(&lineage);
-        let without: HashMap<String, String> =
-            self.properties.iter().filter(|(name, _)| **name != state_name).map(|(k, v)| (k.clone(), v.clone())).collect();
+        let without: HashMap<String, String> = self
+            .properties
+            .iter()
+            .filter(|(name, _)| **name != state_name)
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
         if how % 4 != 0 {
             view.properties = &without;
         }
-        let standing = stand("shop.orders", &view).map_err(|e| e.to_string())?.ok_or("nothing to stand on")?;
+        let standing = stand("shop.orders", &view)
+            .map_err(|e| e.to_string())?
+            .ok_or("nothing to stand on")?;
         if !self.lineage.broken && standing.state != self.table {
-            return Err(format!("rebuilt {:?} is not {:?}", standing.state, self.table));
+            return Err(format!(
+                "rebuilt {:?} is not {:?}",
+                standing.state, self.table
+            ));
         }
-        if standing.state.published.finalized_before_us != self.table.published.finalized_before_us {
+        if standing.state.published.finalized_before_us != self.table.published.finalized_before_us
+        {
             return Err("the rebuilt claim is another".to_owned());
         }
         self.table = standing.state;
@@ -669,35 +787,50 @@ fn policy() -> impl Strategy<Value = Policy> {
         3 => Just(vec![Term::Minimum, Term::CaughtUp]),
     ];
     let lengths = (0_i64..4000, 1000_i64..6000, 1000_i64..4000);
-    (cell, lengths, 1_u32..4, prop_oneof![Just(0_i64), Just(10)], terms).prop_map(
-        |(cell, (lateness_ms, delay_ms, skew_ms), window_commits, duration, terms)| Policy {
-            revision: 1,
-            grid: Grid::new(cell * SECOND_US).unwrap(),
-            bounds: Bounds {
-                allowed_lateness_us: lateness_ms * 1000,
-                max_delay_us: delay_ms * 1000,
-                max_future_skew_us: skew_ms * 1000,
-                max_age_us: None,
-            },
-            window_commits,
-            window_duration_us: duration * SECOND_US,
-            terms: terms.into_iter().collect::<BTreeSet<_>>(),
-            complete_from: FromRule::Derived,
-        },
+    (
+        cell,
+        lengths,
+        1_u32..4,
+        prop_oneof![Just(0_i64), Just(10)],
+        terms,
     )
+        .prop_map(
+            |(cell, (lateness_ms, delay_ms, skew_ms), window_commits, duration, terms)| Policy {
+                revision: 1,
+                grid: Grid::new(cell * SECOND_US).unwrap(),
+                bounds: Bounds {
+                    allowed_lateness_us: lateness_ms * 1000,
+                    max_delay_us: delay_ms * 1000,
+                    max_future_skew_us: skew_ms * 1000,
+                    max_age_us: None,
+                },
+                window_commits,
+                window_duration_us: duration * SECOND_US,
+                terms: terms.into_iter().collect::<BTreeSet<_>>(),
+                complete_from: FromRule::Derived,
+            },
+        )
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
-    (policy(), 1_usize..4, 1_usize..4, any::<bool>(), any::<bool>(), prop::collection::vec(step(), 10..120)).prop_map(
-        |(policy, partitions, workers, latest, redeliver, steps)| Plan {
-            policy,
-            partitions,
-            workers,
-            latest,
-            redeliver,
-            steps,
-        },
+    (
+        policy(),
+        1_usize..4,
+        1_usize..4,
+        any::<bool>(),
+        any::<bool>(),
+        prop::collection::vec(step(), 10..120),
     )
+        .prop_map(
+            |(policy, partitions, workers, latest, redeliver, steps)| Plan {
+                policy,
+                partitions,
+                workers,
+                latest,
+                redeliver,
+                steps,
+            },
+        )
 }
 
 proptest! {
@@ -741,6 +874,9 @@ fn the_oracle_finds_every_planted_rule() {
     ];
     for (wrong, way) in wrongs {
         let found = find(wrong);
-        assert!(found.as_ref().is_some_and(|found| found.contains(way)), "{wrong:?} is found as {found:?}");
+        assert!(
+            found.as_ref().is_some_and(|found| found.contains(way)),
+            "{wrong:?} is found as {found:?}"
+        );
     }
 }

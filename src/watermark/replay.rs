@@ -21,7 +21,8 @@ use uuid::Uuid;
 use super::claim::Claim;
 use super::codec::Unreadable;
 use super::contract::{
-    BadValue, COMMIT_ID, OwnSummary, TableClaim, WRITER, read_properties, read_summary, state_property, summary_commit_id,
+    BadValue, COMMIT_ID, OwnSummary, TableClaim, WRITER, read_properties, read_summary,
+    state_property, summary_commit_id,
 };
 use super::frontier::TopicState;
 use super::state::{CompleteFrom, Identity, State, unknown};
@@ -93,7 +94,9 @@ pub enum Obstacle {
         source: BadValue,
     },
     /// State and summaries are those of another table or ref: it is a copy, or it was replaced.
-    #[error("the state is that of table {table_uuid} ref \"{table_ref}\"; accept this table to begin anew on it")]
+    #[error(
+        "the state is that of table {table_uuid} ref \"{table_ref}\"; accept this table to begin anew on it"
+    )]
     Void {
         /// The table it names.
         table_uuid: Uuid,
@@ -190,8 +193,16 @@ pub enum Coverage {
 /// # Errors
 /// When the table is not one to go on from without somebody's decision.
 pub fn stand(writer: &str, table: &TableView<'_>) -> Result<Option<Standing>, Obstacle> {
-    let own: Vec<&Ancestor> = table.lineage.snapshots.iter().filter(|snapshot| is_of(snapshot, writer)).collect();
-    if let Some(copy) = own.first().filter(|newest| newest.summary.contains_key(CHERRY_PICKED)) {
+    let own: Vec<&Ancestor> = table
+        .lineage
+        .snapshots
+        .iter()
+        .filter(|snapshot| is_of(snapshot, writer))
+        .collect();
+    if let Some(copy) = own
+        .first()
+        .filter(|newest| newest.summary.contains_key(CHERRY_PICKED))
+    {
         return Err(Obstacle::CherryPicked {
             snapshot_id: copy.snapshot_id,
         });
@@ -264,7 +275,8 @@ fn stand_on(
 ) -> Result<(State, bool), Obstacle> {
     let known_at = state.as_ref().and_then(|state| {
         let id = Some(state.commit_id);
-        own.iter().position(|snapshot| summary_commit_id(&snapshot.summary) == id)
+        own.iter()
+            .position(|snapshot| summary_commit_id(&snapshot.summary) == id)
     });
     match (state, known_at) {
         (Some(state), Some(0)) => Ok((state, false)),
@@ -276,7 +288,9 @@ fn stand_on(
         (state, _) => {
             let (summaries, cut) = readable(writer, own)?;
             let cut = cut || table.lineage.broken;
-            let oldest_us = summaries.first().map(|oldest| oldest.record.committed_at_us);
+            let oldest_us = summaries
+                .first()
+                .map(|oldest| oldest.record.committed_at_us);
             if let Some(state) = state
                 && !(cut && Some(state.committed_at_us) <= oldest_us)
             {
@@ -294,7 +308,11 @@ fn stand_on(
 }
 
 fn is_of(snapshot: &Ancestor, writer: &str) -> bool {
-    snapshot.summary.contains_key(COMMIT_ID) && snapshot.summary.get(WRITER).is_some_and(|name| name == writer)
+    snapshot.summary.contains_key(COMMIT_ID)
+        && snapshot
+            .summary
+            .get(WRITER)
+            .is_some_and(|name| name == writer)
 }
 
 fn check_table(table: &TableView<'_>, table_uuid: Uuid, table_ref: &str) -> Result<(), Obstacle> {
@@ -315,7 +333,9 @@ fn readable(writer: &str, own: &[&Ancestor]) -> Result<(Vec<OwnSummary>, bool), 
         match read_summary(&snapshot.summary) {
             Ok(Some(summary)) => summaries.push(summary),
             Ok(None) => {}
-            Err(BadValue::Packed { source, .. }) if summaries.is_empty() && source != Unreadable::Damaged => {
+            Err(BadValue::Packed { source, .. })
+                if summaries.is_empty() && source != Unreadable::Damaged =>
+            {
                 return Err(Obstacle::Newer {
                     writer: writer.to_owned(),
                     source,
@@ -352,7 +372,10 @@ fn fold(base: Option<State>, summaries: &[OwnSummary], cut: bool) -> State {
     state.published = newest.published.clone();
     for ((topic, partition), (next_offset, leader_epoch)) in &newest.offsets.next {
         let topic: &mut TopicState = state.topics.entry(topic.clone()).or_default();
-        let known = topic.partitions.entry(*partition).or_insert_with(|| unknown(cut_us));
+        let known = topic
+            .partitions
+            .entry(*partition)
+            .or_insert_with(|| unknown(cut_us));
         known.next_offset = *next_offset;
         known.leader_epoch = *leader_epoch;
     }
@@ -368,12 +391,18 @@ fn fold(base: Option<State>, summaries: &[OwnSummary], cut: bool) -> State {
 /// What the lost part of the chain would have said of complete-from and gaps is taken from what was published.
 fn keep_edges(state: &mut State, newest: &OwnSummary) {
     for open in &newest.open_gaps {
-        if state.partition(&open.topic, open.partition).is_some_and(|known| known.gap.is_some()) {
+        if state
+            .partition(&open.topic, open.partition)
+            .is_some_and(|known| known.gap.is_some())
+        {
             continue;
         }
         match open.from_us {
             Some(from_us) => state.published.gaps.add(from_us, open.to_us),
-            None => state.published.lost_before_us = state.published.lost_before_us.max(Some(open.to_us)),
+            None => {
+                state.published.lost_before_us =
+                    state.published.lost_before_us.max(Some(open.to_us))
+            }
         }
     }
     if let CompleteFrom::From(us) = newest.published.complete_from {
@@ -404,11 +433,15 @@ pub fn read_claim(table: &TableView<'_>) -> Reading {
     let (property, newest) = match (property, newest) {
         (None, None) => return Reading::Nothing,
         (None, Some(_)) => return held(Held::Removed, None),
-        (Some(property), None) if table.lineage.broken => return held(Held::LineageUnknown, Some(property)),
+        (Some(property), None) if table.lineage.broken => {
+            return held(Held::LineageUnknown, Some(property));
+        }
         (Some(property), None) => return held(Held::NotInAncestry, Some(property)),
         (Some(property), Some(newest)) => (property, newest),
     };
-    let here = |claim: &TableClaim| claim.table_uuid == table.table_uuid && claim.table_ref == table.table_ref;
+    let here = |claim: &TableClaim| {
+        claim.table_uuid == table.table_uuid && claim.table_ref == table.table_ref
+    };
     if !here(&property) {
         return held(Held::Void, Some(property));
     }
