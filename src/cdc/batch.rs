@@ -14,123 +14,20 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, BooleanArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
-    StructArray, TimestampMicrosecondArray,
+    StructArray, TimestampMicrosecondArray, new_null_array,
 };
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer};
 use arrow::datatypes::DataType;
 
 use super::column::Values;
+use super::facts::{Absent, Change, EventTime, NO_TIME, RowFacts};
+use super::partitions::{Partitions, SourcePartition};
 use super::scan::Number;
 use super::schema::{Metadata, Origin, RowSchema};
 use super::{Bad, Record};
 
-/// In place of an instant that is not there.
-pub const NO_TIME: i64 = i64::MIN;
-
 /// Longest excerpt of an unusable event time that is kept, in bytes.
 const RAW_LIMIT: usize = 128;
-/// Partition numbers below this are found by index; topics beyond are rare and searched.
-const INDEXED_PARTITIONS: usize = 4096;
-
-/// What a change did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Op {
-    /// The row is new.
-    Create = b'c',
-    /// The row has new values, or is there: an upsert.
-    Update = b'u',
-    /// The row is gone.
-    Delete = b'd',
-    /// A snapshot read the row.
-    Read = b'r',
-    /// All rows are gone.
-    Truncate = b't',
-}
-
-/// Whether a row comes from a snapshot of the source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Snapshot {
-    /// No, from its log.
-    #[default]
-    Streamed,
-    /// From the initial snapshot.
-    Initial,
-    /// The last row of the initial snapshot.
-    Last,
-    /// From an incremental snapshot, which runs beside the log.
-    Incremental,
-}
-
-/// What is known of a row beside its columns. Instants are µs since 1970-01-01 UTC; `NO_TIME` where there is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowFacts {
-    /// Event time, from 1990 until 2200.
-    pub event_time_us: i64,
-    /// The Kafka record's timestamp.
-    pub record_time_us: i64,
-    /// When the source committed the change.
-    pub commit_time_us: i64,
-    /// Kafka offset.
-    pub offset: i64,
-    /// Position in the source's own order.
-    pub position: i64,
-    /// When the worker read the record.
-    pub ingested_at_us: i64,
-    /// Row within the position.
-    pub sub: i32,
-    /// Place of topic and partition in `Rows::partitions`.
-    pub partition: u32,
-    /// Place of the source in `Rows::sources`.
-    pub source: u32,
-    /// How often the source's order began anew; the sink's verdict.
-    pub incarnation: u32,
-    /// What the change did.
-    pub op: Op,
-    /// Whether it comes from a snapshot.
-    pub snapshot: Snapshot,
-    /// Whether it had come before; the sink's verdict.
-    pub replayed: bool,
-}
-
-/// A topic's partition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourcePartition {
-    /// The topic.
-    pub topic: Arc<str>,
-    /// The partition.
-    pub partition: i32,
-}
-
-/// What a format says of a row, for `close`.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Change<'a> {
-    pub(super) op: Op,
-    pub(super) event_time: EventTime<'a>,
-    pub(super) commit_time_us: i64,
-    pub(super) position: i64,
-    pub(super) sub: i32,
-    pub(super) source: u32,
-    pub(super) snapshot: Snapshot,
-}
-
-/// An event time, or what came in its place.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum EventTime<'a> {
-    At(i64),
-    Unusable(&'a [u8]),
-    Missing,
-}
-
-/// What it means when a row image does not have a column.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Absent {
-    /// The source left it out: named in `_cdc_unavailable`.
-    Unavailable,
-    /// It is null.
-    Null,
-}
-
 /// A batch of rows that grows. Places of partitions and sources stay the same from batch to batch.
 pub struct Rows {
     schema: Arc<RowSchema>,
@@ -146,6 +43,8 @@ pub struct Rows {
     partitions: Partitions,
     sources: Vec<Arc<str>>,
     source_places: HashMap<Arc<str>, u32>,
+    /// The place of the source asked for last: most rows are of the source of the one before.
+    last_source: u32,
 }
 
 impl Rows {
@@ -167,6 +66,7 @@ impl Rows {
             partitions: Partitions::default(),
             sources: Vec::new(),
             source_places: HashMap::new(),
+            last_source: 0,
         }
     }
 
@@ -306,6 +206,9 @@ impl Rows {
     }
 
     fn event_time_raw(&self) -> ArrayRef {
+        if self.raw.is_empty() {
+            return Arc::new(StringArray::new_null(self.facts.len()));
+        }
         let mut texts = vec![None; self.facts.len()];
         let mut from = 0;
         for (row, end) in &self.raw {
@@ -356,6 +259,9 @@ impl Rows {
         let DataType::List(element) = data_type else {
             unreachable!("RowSchema::new has compared the types");
         };
+        if self.unavailable.is_empty() {
+            return new_null_array(data_type, self.facts.len());
+        }
         let mut lengths = vec![0; self.facts.len()];
         for (row, _) in &self.unavailable {
             lengths[*row] += 1;
@@ -452,7 +358,20 @@ impl Rows {
     }
 
     /// The place of a source.
+    #[inline]
     pub(super) fn source(&mut self, id: &str) -> u32 {
+        if self
+            .sources
+            .get(self.last_source as usize)
+            .is_none_or(|last| **last != *id)
+        {
+            self.last_source = self.find_source(id);
+        }
+        self.last_source
+    }
+
+    #[cold]
+    fn find_source(&mut self, id: &str) -> u32 {
         if let Some(place) = self.source_places.get(id) {
             return *place;
         }
@@ -543,75 +462,12 @@ impl Rows {
     }
 }
 
-/// Topics and partitions seen so far, found again fast: most records are of the topic of the one before.
-#[derive(Default)]
-struct Partitions {
-    all: Vec<SourcePartition>,
-    topics: Vec<Topic>,
-    last: usize,
-}
-
-struct Topic {
-    name: Arc<str>,
-    /// Place by partition number; `u32::MAX` where the partition has not been seen.
-    places: Vec<u32>,
-}
-
-impl Partitions {
-    #[inline]
-    fn place(&mut self, topic: &str, partition: i32) -> u32 {
-        if let (Some(last), Ok(number)) = (self.topics.get(self.last), usize::try_from(partition))
-            && *last.name == *topic
-            && let Some(place) = last.places.get(number)
-            && *place != u32::MAX
-        {
-            return *place;
-        }
-        self.find(topic, partition)
-    }
-
-    #[cold]
-    fn find(&mut self, topic: &str, partition: i32) -> u32 {
-        self.last = self
-            .topics
-            .iter()
-            .position(|known| *known.name == *topic)
-            .unwrap_or_else(|| {
-                self.topics.push(Topic {
-                    name: topic.into(),
-                    places: Vec::new(),
-                });
-                self.topics.len() - 1
-            });
-        let topic = &mut self.topics[self.last];
-        let known =
-            |known: &SourcePartition| known.partition == partition && known.topic == topic.name;
-        let place = self.all.iter().position(known).unwrap_or_else(|| {
-            self.all.push(SourcePartition {
-                topic: Arc::clone(&topic.name),
-                partition,
-            });
-            self.all.len() - 1
-        });
-        let place = u32::try_from(place).expect("fewer partitions than memory");
-        if let Some(number) = usize::try_from(partition)
-            .ok()
-            .filter(|number| *number < INDEXED_PARTITIONS)
-        {
-            if topic.places.len() <= number {
-                topic.places.resize(number + 1, u32::MAX);
-            }
-            topic.places[number] = place;
-        }
-        place
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Topic, table};
     use super::super::{Debezium, Decoder, Encoding, EventTimeFrom, Kind};
     use super::*;
+    use Encoding::{Base64, Base64Url, Hex, Iso, Micros, Millis, Nanos, Seconds};
 
     fn values(
         columns: &[(&str, Kind)],
@@ -628,118 +484,119 @@ mod tests {
         Ok(topic.take(&names).remove(0))
     }
 
+    /// A kind, an encoding, what came, and what it is.
+    const ENCODED: [(Kind, Encoding, &str, &str); 33] = [
+        (Kind::Boolean, Encoding::Plain, "1", "true"),
+        (Kind::Int, Encoding::Plain, "\"-7\"", "-7"),
+        (
+            Kind::Long,
+            Encoding::Plain,
+            "9223372036854775807",
+            "9223372036854775807",
+        ),
+        (Kind::Float, Encoding::Plain, "3.4E38", "3.4e38"),
+        (Kind::Float, Encoding::Plain, "\"Infinity\"", "inf"),
+        (Kind::Double, Encoding::Plain, "\"NaN\"", "NaN"),
+        (Kind::Double, Encoding::Plain, "5", "5.0"),
+        (
+            Kind::Decimal {
+                precision: 38,
+                scale: 0,
+            },
+            Encoding::Plain,
+            "18446744073709551616",
+            "18446744073709551616",
+        ),
+        (
+            Kind::Decimal {
+                precision: 5,
+                scale: 3,
+            },
+            Encoding::Plain,
+            "1.10e1",
+            "11.000",
+        ),
+        (
+            Kind::Decimal {
+                precision: 10,
+                scale: 3,
+            },
+            Base64,
+            "\"Bdw=\"",
+            "1.500",
+        ),
+        (
+            Kind::Decimal {
+                precision: 10,
+                scale: 3,
+            },
+            Encoding::Plain,
+            r#"{"scale":2,"value":"Bdw="}"#,
+            "15.000",
+        ),
+        (Kind::Date, Encoding::Plain, "20787", "2026-11-30"),
+        (Kind::Date, Encoding::Days, "-1", "1969-12-31"),
+        (Kind::Date, Iso, "\"2026-11-30Z\"", "2026-11-30"),
+        (Kind::Time, Millis, "36672123", "10:11:12.123"),
+        (Kind::Time, Micros, "36672123456", "10:11:12.123456"),
+        (Kind::Time, Nanos, "36672123456999", "10:11:12.123456"),
+        (Kind::Time, Iso, "\"10:11:12.123456Z\"", "10:11:12.123456"),
+        (
+            Kind::Timestamp,
+            Seconds,
+            "1796033472",
+            "2026-11-30T10:11:12",
+        ),
+        (Kind::Timestamp, Millis, "-1", "1969-12-31T23:59:59.999"),
+        (
+            Kind::Timestamp,
+            Micros,
+            "1796033472123456",
+            "2026-11-30T10:11:12.123456",
+        ),
+        (Kind::Timestamp, Nanos, "-1", "1969-12-31T23:59:59.999999"),
+        (
+            Kind::Timestamptz,
+            Nanos,
+            "\"1796033472123456789\"",
+            "2026-11-30T10:11:12.123456Z",
+        ),
+        (
+            Kind::Timestamptz,
+            Iso,
+            "\"2026-11-30T10:11:12+02:00\"",
+            "2026-11-30T08:11:12Z",
+        ),
+        (
+            Kind::Timestamptz,
+            Encoding::Plain,
+            "\"2026-11-30T10:11:12Z\"",
+            "2026-11-30T10:11:12Z",
+        ),
+        (
+            Kind::String,
+            Encoding::Plain,
+            "[1, {\"a\": null}]",
+            "[1, {\"a\": null}]",
+        ),
+        (Kind::String, Encoding::Plain, "1.50", "1.50"),
+        (Kind::String, Encoding::Plain, "false", "false"),
+        (Kind::Binary, Encoding::Plain, "\"3q2+7wA=\"", "deadbeef00"),
+        (Kind::Binary, Base64Url, "\"3q2-7wA\"", "deadbeef00"),
+        (Kind::Binary, Hex, "\"DEADbeef00\"", "deadbeef00"),
+        (Kind::Binary, Hex, "\"\"", ""),
+        (
+            Kind::Uuid,
+            Encoding::Plain,
+            "\"123e4567-e89b-12d3-a456-426614174000\"",
+            "123e4567e89b12d3a456426614174000",
+        ),
+    ];
+
     /// One value of each kind in each of its encodings.
     #[test]
     fn every_encoding_of_every_kind_is_read() {
-        use Encoding::{Base64, Base64Url, Hex, Iso, Micros, Millis, Nanos, Seconds};
-        let cases: [(Kind, Encoding, &str, &str); 33] = [
-            (Kind::Boolean, Encoding::Plain, "1", "true"),
-            (Kind::Int, Encoding::Plain, "\"-7\"", "-7"),
-            (
-                Kind::Long,
-                Encoding::Plain,
-                "9223372036854775807",
-                "9223372036854775807",
-            ),
-            (Kind::Float, Encoding::Plain, "3.4E38", "3.4e38"),
-            (Kind::Float, Encoding::Plain, "\"Infinity\"", "inf"),
-            (Kind::Double, Encoding::Plain, "\"NaN\"", "NaN"),
-            (Kind::Double, Encoding::Plain, "5", "5.0"),
-            (
-                Kind::Decimal {
-                    precision: 38,
-                    scale: 0,
-                },
-                Encoding::Plain,
-                "18446744073709551616",
-                "18446744073709551616",
-            ),
-            (
-                Kind::Decimal {
-                    precision: 5,
-                    scale: 3,
-                },
-                Encoding::Plain,
-                "1.10e1",
-                "11.000",
-            ),
-            (
-                Kind::Decimal {
-                    precision: 10,
-                    scale: 3,
-                },
-                Base64,
-                "\"Bdw=\"",
-                "1.500",
-            ),
-            (
-                Kind::Decimal {
-                    precision: 10,
-                    scale: 3,
-                },
-                Encoding::Plain,
-                r#"{"scale":2,"value":"Bdw="}"#,
-                "15.000",
-            ),
-            (Kind::Date, Encoding::Plain, "20787", "2026-11-30"),
-            (Kind::Date, Encoding::Days, "-1", "1969-12-31"),
-            (Kind::Date, Iso, "\"2026-11-30Z\"", "2026-11-30"),
-            (Kind::Time, Millis, "36672123", "10:11:12.123"),
-            (Kind::Time, Micros, "36672123456", "10:11:12.123456"),
-            (Kind::Time, Nanos, "36672123456999", "10:11:12.123456"),
-            (Kind::Time, Iso, "\"10:11:12.123456Z\"", "10:11:12.123456"),
-            (
-                Kind::Timestamp,
-                Seconds,
-                "1796033472",
-                "2026-11-30T10:11:12",
-            ),
-            (Kind::Timestamp, Millis, "-1", "1969-12-31T23:59:59.999"),
-            (
-                Kind::Timestamp,
-                Micros,
-                "1796033472123456",
-                "2026-11-30T10:11:12.123456",
-            ),
-            (Kind::Timestamp, Nanos, "-1", "1969-12-31T23:59:59.999999"),
-            (
-                Kind::Timestamptz,
-                Nanos,
-                "\"1796033472123456789\"",
-                "2026-11-30T10:11:12.123456Z",
-            ),
-            (
-                Kind::Timestamptz,
-                Iso,
-                "\"2026-11-30T10:11:12+02:00\"",
-                "2026-11-30T08:11:12Z",
-            ),
-            (
-                Kind::Timestamptz,
-                Encoding::Plain,
-                "\"2026-11-30T10:11:12Z\"",
-                "2026-11-30T10:11:12Z",
-            ),
-            (
-                Kind::String,
-                Encoding::Plain,
-                "[1, {\"a\": null}]",
-                "[1, {\"a\": null}]",
-            ),
-            (Kind::String, Encoding::Plain, "1.50", "1.50"),
-            (Kind::String, Encoding::Plain, "false", "false"),
-            (Kind::Binary, Encoding::Plain, "\"3q2+7wA=\"", "deadbeef00"),
-            (Kind::Binary, Base64Url, "\"3q2-7wA\"", "deadbeef00"),
-            (Kind::Binary, Hex, "\"DEADbeef00\"", "deadbeef00"),
-            (Kind::Binary, Hex, "\"\"", ""),
-            (
-                Kind::Uuid,
-                Encoding::Plain,
-                "\"123e4567-e89b-12d3-a456-426614174000\"",
-                "123e4567e89b12d3a456426614174000",
-            ),
-        ];
-        for (kind, encoding, written, expected) in cases {
+        for (kind, encoding, written, expected) in ENCODED {
             let image = format!(r#"{{"column":{written}}}"#);
             let found = values(&[("column", kind.clone())], &[("column", encoding)], &image);
             assert_eq!(

@@ -9,12 +9,15 @@
 
 use std::sync::Arc;
 
-use super::batch::{Absent, Change, EventTime, NO_TIME, Op, Rows, Snapshot};
-use super::event_time::{EventTimes, usable};
+use super::batch::Rows;
+use super::event_time::EventTimes;
+use super::facts::{Absent, Change, NO_TIME, Op, Snapshot};
 use super::image::{Image, Span};
 use super::instant::{Unit, is_event_time};
-use super::scan::{Keys, Scan};
+use super::keys::Keys;
+use super::scan::Scan;
 use super::schema::RowSchema;
+use super::source_block::{Binlog, Source, SourceMember, source_members};
 use super::{Bad, Decoded, Decoder, EventTimeFrom, Fault, Record, Signal, UnknownFields};
 
 /// What Debezium writes for a value that the source left out, unless `unavailable.value.placeholder` says otherwise.
@@ -51,23 +54,6 @@ enum Member {
     Other,
 }
 
-/// The members of a source block that matter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SourceMember {
-    Time(Unit),
-    Snapshot,
-    Connector,
-    Name,
-    Database,
-    Server,
-    File,
-    Position,
-    Row,
-    Lsn,
-    Sequence,
-    Other,
-}
-
 /// What one message says. A place of 0 is none: a member never stands there.
 #[derive(Default)]
 struct Envelope {
@@ -78,32 +64,6 @@ struct Envelope {
     clock_ms: Option<i64>,
     status: Span,
     source: Source,
-}
-
-/// What its source block says.
-#[derive(Default)]
-struct Source {
-    /// The finest commit time, how it was written, and how fine it is.
-    time_us: Option<i64>,
-    time: Span,
-    fineness: u8,
-    snapshot: Snapshot,
-    connector: Span,
-    name: Span,
-    database: Span,
-    server: Span,
-    file: Span,
-    position: i64,
-    row: i64,
-    lsn: Option<i64>,
-    last_commit_lsn: Option<i64>,
-}
-
-/// The number of the binlog file named last.
-#[derive(Default)]
-struct Binlog {
-    file: Vec<u8>,
-    number: i64,
 }
 
 impl Debezium {
@@ -135,31 +95,13 @@ impl Debezium {
             ("schema", Member::Schema),
             ("payload", Member::Payload),
         ];
-        let source_members = [
-            ("ts_ms", SourceMember::Time(Unit::Millis)),
-            ("ts_us", SourceMember::Time(Unit::Micros)),
-            ("ts_ns", SourceMember::Time(Unit::Nanos)),
-            ("snapshot", SourceMember::Snapshot),
-            ("connector", SourceMember::Connector),
-            ("name", SourceMember::Name),
-            ("db", SourceMember::Database),
-            ("server_id", SourceMember::Server),
-            ("file", SourceMember::File),
-            ("pos", SourceMember::Position),
-            ("row", SourceMember::Row),
-            ("lsn", SourceMember::Lsn),
-            ("sequence", SourceMember::Sequence),
-        ];
         Debezium {
             schema: Arc::clone(schema),
             members: Keys::new(
                 members.map(|(name, member)| (name.to_owned(), member)),
                 Member::Other,
             ),
-            source_members: Keys::new(
-                source_members.map(|(name, member)| (name.to_owned(), member)),
-                SourceMember::Other,
-            ),
+            source_members: source_members(),
             image: Image::new(schema, event_times.field(), placeholder),
             key: Image::new(schema, None, placeholder),
             event_times,
@@ -422,100 +364,6 @@ impl Envelope {
     }
 }
 
-impl Source {
-    #[inline]
-    fn read(&mut self, member: SourceMember, scan: &mut Scan<'_>) -> Result<(), Bad> {
-        match member {
-            SourceMember::Time(unit) => return self.read_time(unit, scan),
-            SourceMember::Snapshot => self.snapshot = snapshot(scan)?,
-            SourceMember::Connector => self.connector = scan.plain_text()?.unwrap_or_default(),
-            SourceMember::Name => self.name = scan.plain_text()?.unwrap_or_default(),
-            SourceMember::Database => self.database = scan.plain_text()?.unwrap_or_default(),
-            SourceMember::Server => self.server = scan.span()?,
-            SourceMember::File => self.file = scan.plain_text()?.unwrap_or_default(),
-            SourceMember::Position => self.position = scan.int()?.unwrap_or(0),
-            SourceMember::Row => self.row = scan.int()?.unwrap_or(0),
-            SourceMember::Lsn => self.lsn = scan.int()?,
-            SourceMember::Sequence => self.last_commit_lsn = first_of_sequence(scan)?,
-            SourceMember::Other => return scan.skip(),
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn read_time(&mut self, unit: Unit, scan: &mut Scan<'_>) -> Result<(), Bad> {
-        let fineness = match unit {
-            Unit::Nanos => 3,
-            Unit::Micros => 2,
-            _ => 1,
-        };
-        scan.token();
-        let from = scan.at;
-        let number = scan.int()?;
-        if fineness > self.fineness && scan.message[from..scan.at] != *b"null" {
-            self.fineness = fineness;
-            self.time = (from, scan.at);
-            self.time_us = number.and_then(|number| unit.to_us(number));
-        }
-        Ok(())
-    }
-
-    fn commit_time<'m>(&self, message: &'m [u8]) -> EventTime<'m> {
-        let written = &message[self.time.0..self.time.1];
-        match self.time_us {
-            Some(us) => usable(us, written),
-            None if written.is_empty() => EventTime::Missing,
-            None => EventTime::Unusable(written),
-        }
-    }
-
-    /// PostgreSQL's position. Before the first commit that the connector has seen, the row's own place, which is below it.
-    fn log_position(&self) -> Option<(i64, i32)> {
-        match (self.last_commit_lsn, self.lsn) {
-            (Some(commit), Some(lsn)) => {
-                let behind = lsn
-                    .saturating_sub(commit)
-                    .clamp(i64::from(i32::MIN), i64::from(i32::MAX));
-                Some((commit, i32::try_from(behind).unwrap_or(0)))
-            }
-            (commit, lsn) => commit.or(lsn).map(|position| (position, 0)),
-        }
-    }
-
-    /// What names the source: connector, its name, and the server's id or the database.
-    fn parts<'m>(&self, message: &'m [u8]) -> [&'m [u8]; 3] {
-        let server = if self.server.1 == 0 {
-            self.database
-        } else {
-            self.server
-        };
-        [self.connector, self.name, server].map(|(from, to)| &message[from..to])
-    }
-}
-
-impl Binlog {
-    /// Position and row in the source's order. A source of another kind is ordered by the topic's offsets.
-    fn position(&mut self, message: &[u8], source: &Source, offset: i64) -> (i64, i32) {
-        let file = &message[source.file.0..source.file.1];
-        if file.is_empty() {
-            return source.log_position().unwrap_or((offset, 0));
-        }
-        if file != self.file {
-            let digits = file.iter().rev().take_while(|c| c.is_ascii_digit()).count();
-            let digits = std::str::from_utf8(&file[file.len() - digits..]).ok();
-            let number = digits.and_then(|digits| digits.parse().ok()).unwrap_or(0);
-            self.number = number.min(i64::from(i32::MAX));
-            self.file = file.to_vec();
-        }
-        // A transaction of more than 4 GiB goes on behind the position that 32 bits hold: there all its rows are equal.
-        let position = source.position.clamp(0, i64::from(u32::MAX));
-        (
-            self.number << 32 | position,
-            i32::try_from(source.row).unwrap_or(0),
-        )
-    }
-}
-
 /// One letter.
 fn operation(scan: &mut Scan<'_>) -> Result<u8, Bad> {
     if scan.token() != b'"' {
@@ -526,38 +374,6 @@ fn operation(scan: &mut Scan<'_>) -> Result<u8, Bad> {
         [op] if *op != 0 => Ok(*op),
         _ => Err(Bad::UnknownOperation),
     }
-}
-
-/// `"false"`, `"true"`, `"first"`, `"last"`, `"incremental"` and others, or a boolean.
-fn snapshot(scan: &mut Scan<'_>) -> Result<Snapshot, Bad> {
-    match scan.token() {
-        b'"' => {
-            let text = scan.text()?;
-            Ok(match scan.bytes(text) {
-                b"false" => Snapshot::Streamed,
-                b"last" => Snapshot::Last,
-                b"incremental" => Snapshot::Incremental,
-                _ => Snapshot::Initial,
-            })
-        }
-        b't' => scan.word(b"true").map(|()| Snapshot::Initial),
-        _ => scan.skip().map(|()| Snapshot::Streamed),
-    }
-}
-
-/// PostgreSQL's `"[\"24023119\",\"24023128\"]"`: the commit before this transaction, then the row's own place. Null before the first.
-fn first_of_sequence(scan: &mut Scan<'_>) -> Result<Option<i64>, Bad> {
-    if scan.token() != b'"' {
-        return scan.skip().map(|()| None);
-    }
-    let text = scan.text()?;
-    let Some(rest) = scan.bytes(text).strip_prefix(b"[\"") else {
-        return Ok(None);
-    };
-    let digits = rest.iter().take_while(|c| c.is_ascii_digit()).count();
-    Ok(std::str::from_utf8(&rest[..digits])
-        .ok()
-        .and_then(|digits| digits.parse().ok()))
 }
 
 /// Whether `id` is the three parts with slashes between.
@@ -636,7 +452,7 @@ mod tests {
             record_time_us: 1_796_032_800_000_000,
             commit_time_us: 1_796_032_800_000_123,
             offset: 0,
-            position: 7 << 32 | 1234,
+            position: (7 << 32) + 1234,
             ingested_at_us: 1_796_032_900_000_000,
             sub: 2,
             partition: 0,
@@ -885,82 +701,69 @@ mod tests {
         );
     }
 
-    /// Event time from a column, a header, or the record.
-    #[test]
-    fn event_time_comes_from_where_the_pipeline_says() {
+    /// Event time and what came in its place, for one image and its headers.
+    fn time(from: EventTimeFrom, image: &Value, headers: &[(&str, &[u8])]) -> Vec<String> {
         let schema = orders();
-        let times = |from: EventTimeFrom, image: Value, headers: &[(&str, &[u8])]| {
-            let mut topic = Topic::new(&schema, Debezium::new(&schema, from));
-            topic
-                .send_with(None, Some(&change("c", &Value::Null, &image)), headers)
-                .unwrap();
-            topic
-                .take(&["_cdc_event_time", "_cdc_event_time_raw"])
-                .remove(0)
-        };
-        let column = |name: &str| EventTimeFrom::Column(name.to_owned());
-        let header = || EventTimeFrom::Header("time".to_owned());
+        let mut topic = Topic::new(&schema, Debezium::new(&schema, from));
+        let message = change("c", &Value::Null, image);
+        topic.send_with(None, Some(&message), headers).unwrap();
+        topic
+            .take(&["_cdc_event_time", "_cdc_event_time_raw"])
+            .remove(0)
+    }
+
+    /// A field of the image is the event time, with or without a column of its name.
+    #[test]
+    fn event_time_comes_from_a_field() {
         let at = "2026-11-30T10:00:00Z";
-        assert_eq!(
-            times(
-                column("at"),
+        let cases = [
+            (
+                "at",
                 json!({"id": 1, "at": 1_796_032_800_000_i64}),
-                &[]
+                [at, "∅"],
             ),
-            [at, "∅"]
-        );
-        assert_eq!(
-            times(
-                column("at"),
+            (
+                "at",
                 json!({"id": 1, "at": "2026-11-30T11:00:00+01:00"}),
-                &[]
+                [at, "∅"],
             ),
-            [at, "∅"]
-        );
-        assert_eq!(
-            times(column("at"), json!({"id": 1, "at": null}), &[]),
-            ["∅", "∅"]
-        );
-        assert_eq!(times(column("at"), json!({"id": 1}), &[]), ["∅", "∅"]);
-        assert_eq!(
-            times(column("at"), json!({"id": 1, "at": "9999-12-31"}), &[]),
-            ["∅", "9999-12-31"]
-        );
-        assert_eq!(
-            times(
-                column("elsewhere"),
+            ("at", json!({"id": 1, "at": null}), ["∅", "∅"]),
+            ("at", json!({"id": 1}), ["∅", "∅"]),
+            (
+                "at",
+                json!({"id": 1, "at": "9999-12-31"}),
+                ["∅", "9999-12-31"],
+            ),
+            (
+                "elsewhere",
                 json!({"id": 1, "elsewhere": 1_796_032_800}),
-                &[]
+                [at, "∅"],
             ),
-            [at, "∅"]
-        );
+            ("id", json!({"id": 1_796_032_800_000_i64}), [at, "∅"]),
+        ];
+        for (name, image, expected) in cases {
+            let found = time(EventTimeFrom::Column(name.to_owned()), &image, &[]);
+            assert_eq!(found, expected, "{name}: {image}");
+        }
+    }
+
+    /// The last header of the name is the event time, as text or as a long.
+    #[test]
+    fn event_time_comes_from_a_header_or_the_record() {
+        let at = "2026-11-30T10:00:00Z";
+        let long = 1_796_032_800_000_i64.to_be_bytes();
+        let cases: [(&[(&str, &[u8])], [&str; 2]); 4] = [
+            (&[("time", b"x"), ("time", b"1796032800000")], [at, "∅"]),
+            (&[("time", &long)], [at, "∅"]),
+            (&[("time", b"\xff\xff")], ["∅", "\u{fffd}\u{fffd}"]),
+            (&[], ["∅", "∅"]),
+        ];
+        for (headers, expected) in cases {
+            let from = EventTimeFrom::Header("time".to_owned());
+            assert_eq!(time(from, &order(1, ""), headers), expected);
+        }
         assert_eq!(
-            times(column("id"), json!({"id": 1_796_032_800_000_i64}), &[]),
-            [at, "∅"]
-        );
-        assert_eq!(
-            times(
-                header(),
-                order(1, ""),
-                &[("time", b"x"), ("time", b"1796032800000")]
-            ),
-            [at, "∅"]
-        );
-        assert_eq!(
-            times(
-                header(),
-                order(1, ""),
-                &[("time", &1_796_032_800_000_i64.to_be_bytes())]
-            ),
-            [at, "∅"]
-        );
-        assert_eq!(
-            times(header(), order(1, ""), &[("time", b"\xff\xff")]),
-            ["∅", "\u{fffd}\u{fffd}"]
-        );
-        assert_eq!(times(header(), order(1, ""), &[]), ["∅", "∅"]);
-        assert_eq!(
-            times(EventTimeFrom::RecordTimestamp, order(1, ""), &[]),
+            time(EventTimeFrom::RecordTimestamp, &order(1, ""), &[]),
             [at, "∅"]
         );
     }
@@ -1211,7 +1014,7 @@ mod tests {
         ]
     }
 
-    /// What a column must hold, by serde_json and the standard library; `None` is a fault.
+    /// What a column must hold, by `serde_json` and the standard library; `None` is a fault.
     fn expected(column: usize, written: Option<&str>) -> Option<String> {
         let value = written.map_or(Value::Null, |written| {
             serde_json::from_str(written).unwrap()

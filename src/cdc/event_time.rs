@@ -2,10 +2,11 @@
 //!
 //! An instant outside 1990–2200 is no event time: what came in its place is kept.
 
-use super::batch::EventTime;
+use super::facts::EventTime;
 use super::image::Image;
 use super::instant::{self, Unit};
-use super::schema::{Encoding, Kind, RowSchema};
+use super::kind::Kind;
+use super::schema::{Encoding, RowSchema};
 use super::{EventTimeFrom, Record};
 
 /// Reads event times; made once for a decoder.

@@ -12,7 +12,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::batch::Rows;
-use super::scan::{Keys, Scan, Text};
+use super::keys::Keys;
+use super::scan::{Scan, Text};
 use super::schema::RowSchema;
 use super::{Bad, UnknownFields};
 

@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
-use super::batch::{Absent, Change, EventTime, NO_TIME, Op, Rows, Snapshot};
+use super::batch::Rows;
 use super::event_time::EventTimes;
+use super::facts::{Absent, Change, EventTime, NO_TIME, Op, Snapshot};
 use super::image::Image;
 use super::scan::{Scan, Text};
 use super::schema::{RowSchema, SchemaFault};

@@ -8,21 +8,30 @@
 mod batch;
 mod column;
 mod debezium;
+mod decimal;
 mod event_time;
+mod facts;
 mod image;
 mod instant;
+mod keys;
 mod keyvalue;
+mod kind;
+mod lexeme;
+mod partitions;
 mod scan;
 mod schema;
+mod source_block;
 #[cfg(test)]
 mod testing;
 
-pub use batch::{NO_TIME, Op, RowFacts, Rows, Snapshot, SourcePartition};
+pub use batch::Rows;
 pub use debezium::{DEFAULT_PLACEHOLDER, Debezium};
+pub use facts::{NO_TIME, Op, RowFacts, Snapshot};
 pub use keyvalue::KeyValue;
+pub use kind::{Column, Kind};
+pub use partitions::SourcePartition;
 pub use schema::{
-    Column, Encoding, Kind, Metadata, RowSchema, RowSettings, SchemaFault, SourceColumn,
-    metadata_columns,
+    Encoding, Metadata, RowSchema, RowSettings, SchemaFault, SourceColumn, metadata_columns,
 };
 
 /// The headers of a record, read only when somebody asks.

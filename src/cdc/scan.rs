@@ -8,17 +8,12 @@
     reason = "the innermost loop: measured, 464 against 530 ns a row"
 )]
 
-use std::collections::{HashMap, HashSet};
-
-use super::{Bad, UnknownFields};
+use super::Bad;
+use super::keys::Keys;
+use super::lexeme::{digit, eight_digits, is_number, text_end};
 
 /// Deepest nesting of a value.
 const MAX_DEPTH: u32 = 64;
-/// Names of unknown fields that are reported, and keys that are learned beyond the known ones.
-const MAX_UNKNOWN: usize = 256;
-
-const LOW_BITS: u64 = 0x0101_0101_0101_0101;
-const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
 /// A number: whole if it was written so and fits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -430,12 +425,10 @@ impl<'a> Scan<'a> {
     /// What the key here stands for; moves past its colon.
     #[inline(always)]
     fn key<S: Copy>(&mut self, keys: &mut Keys<S>, expected: &mut usize) -> Result<S, Bad> {
-        if let Some(key) = keys.learned.get(*expected)
-            && key.is_at(self.message, self.at)
-        {
-            self.at += key.written.len();
+        if let Some((slot, length)) = keys.expected(*expected, self.message, self.at) {
+            self.at += length;
             *expected += 1;
-            return Ok(key.slot);
+            return Ok(slot);
         }
         self.other_key(keys, expected)
     }
@@ -453,188 +446,14 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// The keys of one kind of object: what each stands for, and the order in which they came last.
-pub(super) struct Keys<S> {
-    known: HashMap<String, S>,
-    unknown: S,
-    learned: Vec<Key<S>>,
-    reported: HashSet<String>,
-    unreported: Vec<String>,
-}
-
-/// A key as it is written, `"name":`, with its first 16 bytes ready for one comparison.
-struct Key<S> {
-    written: Vec<u8>,
-    head: u128,
-    mask: u128,
-    slot: S,
-}
-
-impl<S: Copy> Keys<S> {
-    /// Keys and what they stand for; all others stand for `unknown`.
-    pub(super) fn new(known: impl IntoIterator<Item = (String, S)>, unknown: S) -> Keys<S> {
-        Keys {
-            known: known.into_iter().collect(),
-            unknown,
-            learned: Vec::new(),
-            reported: HashSet::new(),
-            unreported: Vec::new(),
-        }
-    }
-
-    /// What `name` stands for. It is learned at the place where it was not expected.
-    fn find(&mut self, name: &str, plain: bool, expected: &mut usize) -> S {
-        let known = self.known.get(name).copied();
-        if known.is_none() && self.reported.len() < MAX_UNKNOWN && !self.reported.contains(name) {
-            self.reported.insert(name.to_owned());
-            self.unreported.push(name.to_owned());
-        }
-        let slot = known.unwrap_or(self.unknown);
-        if !plain {
-            return slot;
-        }
-        if let Some(place) = self
-            .learned
-            .iter()
-            .position(|key| key.name() == name.as_bytes())
-        {
-            *expected = place + 1;
-        } else if self.learned.len() < self.known.len() + MAX_UNKNOWN {
-            let place = (*expected).min(self.learned.len());
-            self.learned.insert(place, Key::new(name, slot));
-            *expected = place + 1;
-        }
-        slot
-    }
-
-    /// Moves the names of unknown keys that have not been reported.
-    pub(super) fn report(&mut self, fields: &mut UnknownFields) {
-        fields.new_names.append(&mut self.unreported);
-    }
-}
-
-impl<S> Key<S> {
-    fn new(name: &str, slot: S) -> Key<S> {
-        let written = format!("\"{name}\":").into_bytes();
-        let mut head = [0; 16];
-        let length = written.len().min(16);
-        head[..length].copy_from_slice(&written[..length]);
-        let mask = if length == 16 {
-            u128::MAX
-        } else {
-            (1 << (8 * length)) - 1
-        };
-        Key {
-            written,
-            head: u128::from_le_bytes(head),
-            mask,
-            slot,
-        }
-    }
-
-    fn name(&self) -> &[u8] {
-        &self.written[1..self.written.len() - 2]
-    }
-
-    #[inline(always)]
-    fn is_at(&self, message: &[u8], at: usize) -> bool {
-        match message.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
-            Some(block) => {
-                u128::from_le_bytes(*block) & self.mask == self.head
-                    && (self.written.len() <= 16 || message[at..].starts_with(&self.written))
-            }
-            None => message[at..].starts_with(&self.written),
-        }
-    }
-}
-
-/// The first quote, backslash or control character at or behind `at`, and whether all before it is ASCII.
-///
-/// Eight bytes a step: the classic search for a zero byte, on the bytes xor the one sought.
-#[inline(always)]
-fn text_end(message: &[u8], mut at: usize) -> (usize, bool) {
-    let mut seen = 0;
-    while let Some(block) = message.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let block = u64::from_le_bytes(*block);
-        let quote = block ^ (LOW_BITS * u64::from(b'"'));
-        let backslash = block ^ (LOW_BITS * u64::from(b'\\'));
-        let quotes = quote.wrapping_sub(LOW_BITS) & !quote;
-        let backslashes = backslash.wrapping_sub(LOW_BITS) & !backslash;
-        let controls = block.wrapping_sub(LOW_BITS * 0x20) & !block;
-        let found = (quotes | backslashes | controls) & HIGH_BITS;
-        if found != 0 {
-            let before = found.trailing_zeros() / 8;
-            seen |= block & ((1 << (8 * before)) - 1);
-            return (at + before as usize, seen & HIGH_BITS == 0);
-        }
-        seen |= block;
-        at += 8;
-    }
-    while let Some(c) = message.get(at) {
-        if matches!(c, b'"' | b'\\' | 0..0x20) {
-            break;
-        }
-        seen |= u64::from(*c);
-        at += 1;
-    }
-    (at, seen & HIGH_BITS == 0)
-}
-
-#[inline(always)]
-fn digit(message: &[u8], at: usize) -> Option<u64> {
-    let digit = message.get(at)?.wrapping_sub(b'0');
-    (digit < 10).then_some(u64::from(digit))
-}
-
-/// The value of eight digits at once, if there are eight (the test and the three multiplications are simdjson's).
-#[inline(always)]
-fn eight_digits(message: &[u8], at: usize) -> Option<u64> {
-    const HIGH_NIBBLES: u64 = 0xF0F0_F0F0_F0F0_F0F0;
-    const PAIRS: u64 = 0x0000_00FF_0000_00FF;
-    let block = u64::from_le_bytes(*message.get(at..)?.first_chunk::<8>()?);
-    let carried = block.wrapping_add(0x0606_0606_0606_0606) & HIGH_NIBBLES;
-    if (block & HIGH_NIBBLES) | (carried >> 4) != 0x3333_3333_3333_3333 {
-        return None;
-    }
-    let digits = block.wrapping_sub(0x3030_3030_3030_3030);
-    let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8);
-    let high = (pairs & PAIRS).wrapping_mul(0x000F_4240_0000_0064);
-    let low = ((pairs >> 16) & PAIRS).wrapping_mul(0x0000_2710_0000_0001);
-    Some(high.wrapping_add(low) >> 32)
-}
-
-/// JSON's grammar of numbers.
-fn is_number(written: &[u8]) -> bool {
-    let digits = |text: &[u8]| text.iter().take_while(|c| c.is_ascii_digit()).count();
-    let unsigned = written.strip_prefix(b"-").unwrap_or(written);
-    let whole = digits(unsigned);
-    if whole == 0 || (whole > 1 && unsigned[0] == b'0') {
-        return false;
-    }
-    let mut rest = &unsigned[whole..];
-    if let Some(fraction) = rest.strip_prefix(b".") {
-        let length = digits(fraction);
-        if length == 0 {
-            return false;
-        }
-        rest = &fraction[length..];
-    }
-    if let [b'e' | b'E', exponent @ ..] = rest {
-        let exponent = exponent
-            .strip_prefix(b"+")
-            .or_else(|| exponent.strip_prefix(b"-"))
-            .unwrap_or(exponent);
-        let length = digits(exponent);
-        return length > 0 && length == exponent.len();
-    }
-    rest.is_empty()
-}
-
 #[cfg(test)]
 pub(super) mod tests {
+    use std::fmt::Write as _;
+
     use proptest::prelude::*;
     use serde_json::Value;
 
+    use super::super::UnknownFields;
     use super::*;
 
     /// Any JSON value as its text, with white space and escapes where they may be.
@@ -680,7 +499,7 @@ pub(super) mod tests {
                 if c < ' ' || c == '"' || c == '\\' || escape == 0 {
                     let mut units = [0; 2];
                     for unit in c.encode_utf16(&mut units) {
-                        text.push_str(&format!("\\u{unit:04x}"));
+                        let _ = write!(text, "\\u{unit:04x}");
                     }
                 } else if c == '/' {
                     text.push_str("\\/");
@@ -839,9 +658,7 @@ pub(super) mod tests {
             assert_eq!(read("{}"), Ok(vec![]));
         }
         assert!(
-            read(r#"{"a":1,}"#).is_err()
-                && read(r#"{"a" 1}"#).is_err()
-                && read(r#"{a:1}"#).is_err()
+            read(r#"{"a":1,}"#).is_err() && read(r#"{"a" 1}"#).is_err() && read(r"{a:1}").is_err()
         );
         let mut fields = UnknownFields::default();
         keys.report(&mut fields);
