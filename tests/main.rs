@@ -6,6 +6,7 @@
 )]
 
 mod commits;
+mod formats;
 mod pipeline;
 mod source;
 mod support;
