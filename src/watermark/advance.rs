@@ -543,3 +543,464 @@ fn round_stats(stats: PartitionStats) -> PartitionStats {
         greatest_us: floor_second(stats.greatest_us),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::claim::HeldBy;
+    use super::super::frontier::{FromRule, Term};
+    use super::super::state::CompleteFrom;
+    use super::super::testing::{TOPIC, Table, at, news, policy};
+    use super::*;
+
+    fn complete_from(table: &Table) -> CompleteFrom {
+        table.state.published.complete_from
+    }
+
+    fn from(time: &str) -> CompleteFrom {
+        CompleteFrom::From(at(time))
+    }
+
+    fn gap(from: &str, to: &str) -> Vec<(i64, i64)> {
+        vec![(at(from), at(to))]
+    }
+
+    /// Two partitions that flow until 10:40, by two workers.
+    fn flowing() -> Table {
+        let mut table = Table::anchored("09:00", 2);
+        table.commit(
+            news("10:20")
+                .rows(0, 0, &["10:10", "10:15"])
+                .asked("10:19", 2),
+        );
+        table.commit(news("10:21").rows(1, 0, &["10:12", "10:16"]));
+        table.commit(
+            news("10:40")
+                .rows(0, 2, &["10:30", "10:39"])
+                .asked("10:39", 2),
+        );
+        table.commit(news("10:41").rows(1, 2, &["10:33", "10:36"]));
+        table
+    }
+
+    #[test]
+    fn the_first_commit_anchors_and_claims_nothing() {
+        let table = Table::anchored("09:10", 2);
+        assert_eq!(table.claim(), None);
+        assert_eq!(
+            complete_from(&table),
+            from("10:00"),
+            "09:10 plus the skew of five minutes, rounded up"
+        );
+        assert_eq!(table.state.hold(true).by, HeldBy::NotAsked);
+    }
+
+    #[test]
+    fn a_claim_needs_the_window_of_every_partition() {
+        let mut table = Table::anchored("09:00", 2);
+        table.commit(news("10:20").rows(0, 0, &["10:10"]).asked("10:19", 2));
+        table.commit(news("10:40").rows(0, 1, &["10:30"]));
+        let hold = table.commit(news("10:41").rows(1, 0, &["10:35"])).hold;
+        assert_eq!(table.claim(), None);
+        let by = HeldBy::Partition {
+            topic: TOPIC.to_owned(),
+            partition: 1,
+            term: None,
+        };
+        assert_eq!(
+            (hold.by, hold.reached_us, hold.since_us),
+            (by, None, at("10:41"))
+        );
+        table.commit(news("10:42").rows(1, 1, &["10:36"]));
+        assert_eq!(
+            table.claim().as_deref(),
+            Some("2026-11-30T10:00:00Z"),
+            "10:10 less five minutes, the least of all"
+        );
+    }
+
+    #[test]
+    fn the_least_of_the_frontiers_and_both_caps_is_floored_to_a_cell() {
+        let mut table = flowing();
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
+        table.commit(news("11:08").rows(0, 4, &["11:06"]));
+        table.commit(news("11:08").rows(1, 4, &["11:06"]));
+        table.commit(news("11:09").rows(0, 5, &["11:07"]));
+        let hold = table.commit(news("11:09").rows(1, 5, &["11:08"])).hold;
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
+        assert_eq!(
+            (hold.by, hold.reached_us),
+            (HeldBy::Asked, Some(at("10:29"))),
+            "asked at 10:39, less D"
+        );
+        let next = table.commit(news("11:10").asked("11:10", 2));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
+        assert_eq!(
+            next.claim.margin_us,
+            Some(7 * 60 * SECOND),
+            "the least greatest event time less the claim"
+        );
+    }
+
+    const SECOND: i64 = 1_000_000;
+
+    #[test]
+    fn a_silent_partition_is_released_by_proof_only() {
+        let mut table = flowing();
+        table.commit(news("12:00").rows(0, 4, &["11:50"]).asked("11:59", 2));
+        table.commit(news("12:20").rows(0, 5, &["12:15"]).asked("12:19", 2));
+        assert_eq!(
+            table.claim().as_deref(),
+            Some("2026-11-30T10:00:00Z"),
+            "silence is no consent"
+        );
+        let behind = news("12:21").rows(1, 4, &[]).end("12:20", 5);
+        assert_eq!(
+            should_commit_empty(&table.state, &table.policy, &behind),
+            None,
+            "a record waits there"
+        );
+        let caught_up = news("12:21").rows(1, 4, &[]).end("12:20", 4);
+        assert_eq!(
+            should_commit_empty(&table.state, &table.policy, &caught_up),
+            Some(EmptyCommit::Raises)
+        );
+        let next = table.commit(caught_up);
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
+        assert_eq!(
+            next.claim.evidence,
+            BTreeSet::from([Term::Minimum, Term::CaughtUp])
+        );
+    }
+
+    #[test]
+    fn a_worker_releases_its_partition_even_while_another_holds() {
+        let mut table = flowing();
+        table.commit(news("11:30").asked("11:30", 2));
+        let own = news("11:30").rows(1, 4, &[]).end("11:30", 4);
+        assert_eq!(
+            should_commit_empty(&table.state, &table.policy, &own),
+            Some(EmptyCommit::Releases)
+        );
+        table.commit(own.clone());
+        let again = news("11:31").rows(1, 4, &[]).end("11:31", 4);
+        assert_eq!(
+            should_commit_empty(&table.state, &table.policy, &again),
+            None,
+            "once a cell"
+        );
+    }
+
+    /// A watermark below what was delivered comes from a truncated log, or an answer to somebody else.
+    #[test]
+    fn an_answer_below_what_was_delivered_proves_nothing() {
+        let mut table = flowing();
+        let mut own = news("11:30").rows(1, 4, &[]).end("11:30", 3);
+        own.partitions[0].asked_end.as_mut().unwrap().delivered = 4;
+        table.commit(own);
+        assert_eq!(table.state.partition(TOPIC, 1).unwrap().caught_up_us, None);
+    }
+
+    #[test]
+    fn caught_up_does_not_count_while_a_snapshot_goes_on() {
+        let change = |time: &str, snapshot: bool| {
+            Some(NewestChange {
+                record_time_us: at(time),
+                snapshot,
+            })
+        };
+        let mut table = Table::anchored("09:00", 1);
+        let mut rows = news("11:30")
+            .rows(0, 0, &[])
+            .end("11:30", 0)
+            .asked("11:30", 1);
+        rows.partitions[0].newest_change = change("11:29", true);
+        table.commit(rows.clone());
+        assert_eq!(table.claim(), None);
+        rows.partitions[0].newest_change = change("11:29", false);
+        table.commit(rows);
+        assert_eq!(
+            table.claim().as_deref(),
+            Some("2026-11-30T11:00:00Z"),
+            "the last row of it shares its time"
+        );
+    }
+
+    #[test]
+    fn the_clock_of_the_commit_caps_rows_from_the_future() {
+        let mut table = Table::anchored("09:00", 1);
+        table.commit(news("09:58").rows(0, 0, &["10:03"]).asked("09:58", 1));
+        let next = table.commit(news("09:59").rows(0, 1, &["10:04"]).asked("10:30", 1));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T09:00:00Z"));
+        assert!(next.claim.finalized_before_us <= Some(at("09:59")));
+    }
+
+    #[test]
+    fn a_named_partition_without_an_anchor_holds() {
+        let mut table = flowing();
+        table.commit(news("11:30").rows(0, 4, &["11:20"]).asked("11:30", 3));
+        let by = HeldBy::Unanchored {
+            topic: TOPIC.to_owned(),
+            partition: 2,
+        };
+        assert_eq!(table.state.hold(true).by, by);
+        let later = news("11:31").anchor(2, 0);
+        assert_eq!(
+            should_commit_empty(&table.state, &table.policy, &later),
+            Some(EmptyCommit::Anchors)
+        );
+        let before = complete_from(&table);
+        table.commit(later);
+        assert_eq!(
+            complete_from(&table),
+            before,
+            "created later: no rows were missed"
+        );
+        assert!(table.state.gaps().is_empty());
+    }
+
+    #[test]
+    fn complete_from_falls_with_the_first_rows() {
+        let mut table = Table::anchored("09:58", 2);
+        assert_eq!(complete_from(&table), from("11:00"));
+        table.commit(news("10:05").rows(0, 0, &["09:50"]));
+        assert_eq!(
+            complete_from(&table),
+            from("11:00"),
+            "the other partition has shown none"
+        );
+        table.commit(news("10:06").rows(1, 0, &["09:49", "10:05"]));
+        assert_eq!(
+            complete_from(&table),
+            from("10:00"),
+            "09:50 and L, and the second that the rounding may hide"
+        );
+        table.commit(news("10:07").rows(1, 2, &["08:00"]));
+        assert_eq!(
+            complete_from(&table),
+            from("10:00"),
+            "by the first commit of each"
+        );
+    }
+
+    #[test]
+    fn the_owner_may_vouch_for_what_lies_before() {
+        for (rule, expected) in [
+            (FromRule::Unbounded, CompleteFrom::Unbounded),
+            (FromRule::Instant(at("07:30")), from("08:00")),
+        ] {
+            let mut table = Table::new(Policy {
+                complete_from: rule,
+                ..policy()
+            });
+            table.commit(news("09:00").anchor(0, 0));
+            assert_eq!(complete_from(&table), expected);
+        }
+    }
+
+    #[test]
+    fn a_log_that_lost_its_head_leaves_a_gap_that_closes_with_the_next_rows() {
+        let mut table = flowing();
+        table.commit(news("12:30").jump(1, 50, JumpKind::Forward));
+        assert_eq!(
+            table.state.gaps().stretches(),
+            gap("10:00", "13:00"),
+            "from 10:28, up to the restart and the skew"
+        );
+        table.commit(news("12:31").rows(1, 50, &["11:40"]));
+        assert_eq!(
+            table.state.gaps().stretches(),
+            gap("10:00", "12:00"),
+            "up to 11:40 and L"
+        );
+        assert_eq!(table.state.partition(TOPIC, 1).unwrap().next_offset, 51);
+        assert_eq!(
+            table
+                .state
+                .partition(TOPIC, 1)
+                .unwrap()
+                .window
+                .entries
+                .len(),
+            2,
+            "the order goes on"
+        );
+    }
+
+    #[test]
+    fn a_recreated_topic_begins_anew_and_completeness_with_it() {
+        let mut table = flowing();
+        let id = Some(Uuid::from_u128(10));
+        let kind = JumpKind::Recreated { topic_id: id };
+        let partly = table
+            .try_commit(news("12:30").jump(0, 0, kind))
+            .unwrap_err();
+        assert_eq!(
+            partly,
+            Misfit::Recreated {
+                topic: TOPIC.to_owned(),
+                partition: 1
+            }
+        );
+        table.commit(news("12:30").jump(0, 0, kind).jump(1, 0, kind));
+        assert_eq!(
+            complete_from(&table),
+            from("13:00"),
+            "what was lost has no known beginning"
+        );
+        assert_eq!(table.state.topics[TOPIC].id, id);
+        assert_eq!(
+            table.claim().as_deref(),
+            Some("2026-11-30T10:00:00Z"),
+            "carried on"
+        );
+        assert_eq!(table.state.partition(TOPIC, 0).unwrap().window.entries, []);
+    }
+
+    #[test]
+    fn a_partition_created_later_whose_head_is_gone_leaves_a_gap_at_the_claim() {
+        let mut table = flowing();
+        table.commit(news("11:31").anchor(2, 5));
+        assert_eq!(table.state.gaps().stretches(), gap("10:00", "12:00"));
+    }
+
+    #[test]
+    fn a_batch_that_does_not_start_where_the_table_goes_on_is_a_zombies() {
+        let mut table = flowing();
+        let misfit = table
+            .try_commit(news("10:50").rows(0, 3, &["10:45"]))
+            .unwrap_err();
+        assert_eq!(
+            misfit,
+            Misfit::Offset {
+                topic: TOPIC.to_owned(),
+                partition: 0,
+                start_offset: 3,
+                next_offset: Some(4)
+            }
+        );
+        let unknown = table
+            .try_commit(news("10:50").rows(7, 0, &["10:45"]))
+            .unwrap_err();
+        assert!(matches!(
+            unknown,
+            Misfit::Offset {
+                next_offset: None,
+                ..
+            }
+        ));
+        let anchored = table.try_commit(news("10:50").anchor(0, 0)).unwrap_err();
+        assert!(matches!(anchored, Misfit::Anchored { next_offset: 4, .. }));
+    }
+
+    #[test]
+    fn a_topic_that_may_be_older_than_the_claim_is_refused() {
+        let mut table = flowing();
+        let mut joins = news("10:50").anchor(0, 0);
+        joins.anchors[0].topic = "shop.items".to_owned();
+        table.try_commit(joins.clone()).unwrap();
+        joins.anchors[0].topic = "shop.users".to_owned();
+        joins.subscription = "shop.orders,shop.users".to_owned();
+        let refused = table.try_commit(joins).unwrap_err();
+        assert_eq!(
+            refused,
+            Misfit::Joins {
+                topic: "shop.users".to_owned()
+            }
+        );
+    }
+
+    #[test]
+    fn older_settings_carry_the_claim_forward_and_do_not_raise_it() {
+        let mut table = flowing();
+        table.policy.revision = 2;
+        table.policy.bounds.allowed_lateness_us = 0;
+        table.commit(news("10:45").asked("10:45", 2));
+        table.policy = policy();
+        for partition in [0, 1] {
+            table.commit(
+                news("11:30")
+                    .rows(partition, 4, &["11:20"])
+                    .asked("11:30", 2),
+            );
+            table.commit(news("11:31").rows(partition, 5, &["11:21"]));
+        }
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
+        assert_eq!(table.state.hold(false).by, HeldBy::Policy { revision: 2 });
+        table.policy = table.state.policy.clone();
+        table.commit(news("11:32"));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
+    }
+
+    #[test]
+    fn one_revision_with_two_settings_does_not_raise() {
+        let mut table = flowing();
+        let other = Policy {
+            window_commits: 1,
+            ..policy()
+        };
+        assert!(is_current(&table.state, &policy()) && !is_current(&table.state, &other));
+        assert_eq!(other.revision_on(Some(&table.state.policy)), 2);
+        assert_eq!(policy().revision_on(Some(&table.state.policy)), 1);
+        table.policy = other;
+        table.commit(news("10:50"));
+        assert_eq!(table.state.policy, policy());
+    }
+
+    #[test]
+    fn settings_that_hold_more_never_lower_the_claim() {
+        let mut table = flowing();
+        table.policy = Policy {
+            revision: 2,
+            window_commits: 9,
+            terms: BTreeSet::from([Term::Minimum]),
+            ..policy()
+        };
+        let next = table.commit(news("10:50"));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
+        assert_eq!(
+            next.claim.evidence,
+            BTreeSet::from([Term::Minimum]),
+            "kept from before"
+        );
+        assert_eq!(next.claim.margin_us, None, "nothing left to measure it by");
+    }
+
+    #[test]
+    fn rows_below_the_claim_of_the_base_are_late() {
+        let mut table = flowing();
+        let next = table.commit(news("10:50").rows(0, 4, &["09:59", "10:00", "08:10"]));
+        assert_eq!(next.late.cells, [(at("08:00"), 1), (at("09:00"), 1)]);
+        assert_eq!(
+            table.claim().as_deref(),
+            Some("2026-11-30T10:00:00Z"),
+            "never lowered"
+        );
+    }
+
+    #[test]
+    fn a_reader_that_accepts_fewer_terms_gets_the_smaller_claim() {
+        let mut table = flowing();
+        table.commit(
+            news("12:21")
+                .rows(0, 4, &[])
+                .end("12:20", 4)
+                .asked("12:20", 2),
+        );
+        table.commit(news("12:21").rows(1, 4, &[]).end("12:20", 4));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T12:00:00Z"));
+        let accepted = |term: Term| table.state.accepted(&BTreeSet::from([term]));
+        assert_eq!(accepted(Term::CaughtUp), Some(at("12:00")));
+        assert_eq!(accepted(Term::Minimum), Some(at("10:00")));
+        assert_eq!(table.state.accepted(&BTreeSet::new()), None);
+    }
+
+    #[test]
+    fn a_set_of_partitions_only_grows_and_an_older_answer_changes_nothing() {
+        let mut table = flowing();
+        table.commit(news("10:50").asked("10:50", 1));
+        let asked = table.state.asked.clone().unwrap();
+        assert_eq!((asked.at_us, asked.topics[TOPIC].len()), (at("10:50"), 2));
+        table.commit(news("10:51").asked("10:30", 9));
+        assert_eq!(table.state.asked, Some(asked));
+    }
+}

@@ -791,3 +791,217 @@ fn read_all_positions(reader: &mut Reader<'_>, record: &mut Record) -> Option<()
     }
     reader.is_done().then_some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{TOPIC, Table, at, identity, news, policy};
+    use super::*;
+
+    /// Partitions with full windows, every optional part, and as many sources as fit.
+    fn state(partitions: i32, window: i64, sources: u64) -> State {
+        let mut state = State::new(identity(), TOPIC, policy(), at("10:00"));
+        let topic = state.topics.entry(TOPIC.to_owned()).or_default();
+        topic.id = Some(Uuid::from_u128(9));
+        for partition in 0..partitions {
+            // Numbers without a pattern, so that nothing compresses by luck.
+            let odd = |salt: i64| (i64::from(partition) * 7_919 + salt * 104_729) % 900;
+            let entries = (0..window).map(|n| WindowEntry {
+                committed_at_us: at("10:00") - n * 60 * SECOND_US,
+                commits: 1,
+                stats: PartitionStats {
+                    rows: odd(n).cast_unsigned() + 1,
+                    least_us: at("09:00") + odd(n) * SECOND_US,
+                    ladder_us: [1, 2, 3].map(|rung| at("09:00") + (odd(n) + rung * 7) * SECOND_US),
+                    greatest_us: at("09:30") + odd(n + 7) * SECOND_US,
+                },
+            });
+            let incarnations = (0..sources).map(|source| Incarnation {
+                source: format!("shop/{source}"),
+                counter: 1,
+                position: i64::from(partition) * 1_000_003,
+                commit_time_us: Some(at("09:59") + odd(3) * 1_000),
+            });
+            let known = PartitionState {
+                next_offset: i64::from(partition) * 1_000_003,
+                leader_epoch: Some(3),
+                anchor_us: Some(at("08:00")),
+                first_least_us: Some(at("07:00") + odd(2) * SECOND_US),
+                window: Window {
+                    entries: entries.collect(),
+                    dropped_at_us: Some(at("09:00")),
+                },
+                caught_up_us: Some(at("09:50") + odd(1) * SECOND_US),
+                gap: (partition % 3 == 0).then_some(OpenGap {
+                    from_us: (partition % 2 == 0).then_some(at("05:00")),
+                    restart_us: at("06:00"),
+                }),
+                positions: SourcePositions::from_incarnations(incarnations.collect()),
+            };
+            topic.partitions.insert(partition, known);
+        }
+        state
+    }
+
+    #[test]
+    fn a_full_state_comes_back_as_it_was() {
+        let mut state = state(40, 3, 2);
+        state.asked = Some(AskedPartitions {
+            at_us: at("09:59"),
+            topics: BTreeMap::from([(TOPIC.to_owned(), BTreeSet::from([0, 1, 5, 39]))]),
+        });
+        state.newest_change = Some(NewestChange {
+            record_time_us: at("09:58:01.5"),
+            snapshot: true,
+        });
+        state.published.finalized_before_us = Some(at("09:00"));
+        state.published.complete_from = CompleteFrom::From(at("08:00"));
+        state.published.evidence = Term::ALL.into_iter().collect();
+        state.published.gaps.add(at("03:00"), at("04:00"));
+        state.published.lost_before_us = Some(at("02:00"));
+        assert_eq!(State::decode(&state.encode().unwrap()), Ok(state));
+    }
+
+    #[test]
+    fn a_thousand_partitions_fit_whatever_they_hold() {
+        for (window, sources, least_window) in [(3, 1, 2), (64, 16, 0)] {
+            let mut state = state(1_000, window, sources);
+            state.fit().unwrap();
+            let text = state.encode().unwrap();
+            assert!(text.len() <= MAX_STATE, "{}", text.len());
+            let kept = state
+                .partitions()
+                .map(|(_, _, known)| known.window.entries.len())
+                .min();
+            assert!(
+                kept >= Some(least_window),
+                "{kept:?} entries of {window} are left"
+            );
+            assert_eq!(State::decode(&text), Ok(state));
+        }
+    }
+
+    /// Merged entries must still leave the window, or an old row would hold the claim for ever.
+    #[test]
+    fn a_window_coarsened_at_every_commit_still_slides() {
+        let mut window = Window::default();
+        let policy = Policy {
+            window_commits: 3,
+            ..policy()
+        };
+        for n in 0..40 {
+            let us = at("10:00") + n * SECOND_US;
+            let stats = PartitionStats {
+                rows: 1,
+                least_us: us,
+                ladder_us: [us; 3],
+                greatest_us: us,
+            };
+            window.push(us, stats);
+            window.prune(&policy, us, 2);
+            assert!(window.entries.len() <= 2);
+            let oldest = window
+                .entries
+                .iter()
+                .map(|entry| entry.stats.least_us)
+                .min()
+                .unwrap();
+            assert!(
+                us - oldest <= 5 * SECOND_US,
+                "after {n} commits the oldest is {}s old",
+                (us - oldest) / SECOND_US
+            );
+        }
+    }
+
+    #[test]
+    fn newer_versions_and_unknown_terms_are_told_apart_from_damage() {
+        let state = state(2, 1, 1);
+        let mut framed = STANDARD.decode(state.encode().unwrap()).unwrap();
+        framed[0] = VERSION + 1;
+        let newer = Unreadable::Newer {
+            version: VERSION + 1,
+        };
+        assert_eq!(State::decode(&STANDARD.encode(&framed)), Err(newer));
+        framed[0] = 0;
+        assert_eq!(
+            State::decode(&STANDARD.encode(&framed)),
+            Err(Unreadable::Damaged)
+        );
+        let mut reader = Reader::new(&[1, 6]);
+        assert_eq!(read_terms(&mut reader), Err(Unreadable::Term { byte: 6 }));
+    }
+
+    #[test]
+    fn a_summary_of_a_thousand_partitions_stays_small_and_readable() {
+        let mut table = Table::new(policy());
+        let first = (0..1_000).fold(news("09:00"), |news, partition| {
+            news.anchor(partition, 1_000_000_007)
+        });
+        table.commit(first);
+        let rows = (0..1_000).fold(news("10:20").asked("10:19", 1_000), |news, partition| {
+            let mut news = news.rows(partition, 1_000_000_007, &["10:10", "10:15:03"]);
+            let mut positions = SourcePositions::default();
+            positions.judge(
+                "shop/1",
+                i64::from(partition) * 7_777_777,
+                Some(at("10:15") + i64::from(partition)),
+            );
+            news.partitions.last_mut().unwrap().positions = Some(positions);
+            news
+        });
+        table.commit(rows);
+        let summary = &table.lineage.snapshots[0].summary;
+        let size: usize = summary
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        assert!(size <= super::super::contract::MAX_SUMMARY, "{size}");
+        let read = super::super::contract::read_summary(summary)
+            .unwrap()
+            .unwrap();
+        assert_eq!(read.record.partitions.len(), 1_000);
+        assert_eq!(read.offsets.next.len(), 1_000);
+    }
+
+    proptest! {
+        #[test]
+        fn prop_any_text_is_survived(text in ".{0,60}", bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = State::decode(&text);
+            let _ = State::decode(&STANDARD.encode(&bytes));
+            let _ = State::decode(&pack(&bytes));
+            let mut record = record();
+            let _ = record.decode_partitions(&pack(&bytes), Some(&pack(&bytes)));
+        }
+
+        /// The checksum finds what the varints would believe.
+        #[test]
+        fn prop_a_flipped_bit_is_found_and_a_flipped_field_survived(at in any::<prop::sample::Index>(), bit in 0_u8..8) {
+            let state = state(3, 2, 1);
+            let mut framed = STANDARD.decode(state.encode().unwrap()).unwrap();
+            let place = at.index(framed.len());
+            framed[place] ^= 1 << bit;
+            let read = State::decode(&STANDARD.encode(&framed));
+            prop_assert!(read.is_err() || read == Ok(state.clone()), "{read:?}");
+            let mut bytes = state.to_bytes();
+            let place = at.index(bytes.len());
+            bytes[place] ^= 1 << bit;
+            if let Ok(state) = State::decode(&pack(&bytes)) {
+                let _ = (state.encode(), state.claim(), state.hold(true));
+            }
+        }
+    }
+
+    fn record() -> Record {
+        Record {
+            commit_id: Uuid::nil(),
+            committed_at_us: 0,
+            policy: policy(),
+            asked: None,
+            newest_change: None,
+            topic_ids: BTreeMap::new(),
+            partitions: BTreeMap::new(),
+        }
+    }
+}

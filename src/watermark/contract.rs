@@ -329,7 +329,7 @@ fn summary_of_rows(advanced: &Advanced, news: &Contribution) -> BTreeMap<String,
             EVENT_TIME_DIGEST,
             times.map(|times| STANDARD.encode(times.encode())),
         ),
-        (LATE, late_text(&advanced.state.policy.grid, &advanced.late)),
+        (LATE, late_text(advanced.state.policy.grid, &advanced.late)),
         (REPLAYED, some(news.excluded.replayed)),
         (EXCLUDED_FUTURE, some(news.excluded.future)),
         (EXCLUDED_PAST, some(news.excluded.past)),
@@ -347,6 +347,10 @@ fn summary_of_rows(advanced: &Advanced, news: &Contribution) -> BTreeMap<String,
 ///
 /// # Errors
 /// When a value is not what its name promises.
+#[expect(
+    clippy::implicit_hasher,
+    reason = "the very type that the Iceberg crate has"
+)]
 pub fn read_properties(
     properties: &HashMap<String, String>,
 ) -> Result<Option<TableClaim>, BadValue> {
@@ -372,6 +376,10 @@ pub fn read_properties(
 }
 
 /// The commit id in a summary of ours.
+#[expect(
+    clippy::implicit_hasher,
+    reason = "the very type that the Iceberg crate has"
+)]
 #[must_use]
 pub fn summary_commit_id(summary: &HashMap<String, String>) -> Option<Uuid> {
     summary.get(COMMIT_ID)?.parse().ok()
@@ -381,6 +389,10 @@ pub fn summary_commit_id(summary: &HashMap<String, String>) -> Option<Uuid> {
 ///
 /// # Errors
 /// When a value is not what its name promises.
+#[expect(
+    clippy::implicit_hasher,
+    reason = "the very type that the Iceberg crate has"
+)]
 pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSummary>, BadValue> {
     if !summary.contains_key(COMMIT_ID) {
         return Ok(None);
@@ -783,7 +795,7 @@ fn parse_gaps(text: &str) -> Option<SummaryGaps> {
     })
 }
 
-fn late_text(grid: &Grid, late: &LateCells) -> Option<String> {
+fn late_text(grid: Grid, late: &LateCells) -> Option<String> {
     if late.rows() == 0 {
         return None;
     }
@@ -794,4 +806,176 @@ fn late_text(grid: &Grid, late: &LateCells) -> Option<String> {
         value["overflow"] = name(overflow);
     }
     Some(value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::{Table, at, news, policy};
+    use super::super::{Digest, JumpKind, Sketch};
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::anchored("09:00", 1);
+        table.commit(news("10:20").rows(0, 0, &["10:10"]).asked("10:20", 1));
+        table.commit(
+            news("10:25")
+                .rows(0, 1, &["10:20:30.25", "10:24"])
+                .end("10:25", 3)
+                .asked("10:25", 1),
+        );
+        table
+    }
+
+    #[test]
+    fn the_properties_say_it_as_documented() {
+        let table = table();
+        let value = |name: &str| table.properties.get(name).map(String::as_str);
+        let plain = [
+            (FINALIZED_BEFORE, "2026-11-30T10:00:00Z"),
+            (FINALIZED_BEFORE_MS, "1796032800000"),
+            (LAST_FINAL_CELL, "2026-11-30T09"),
+            (COMPLETE_FROM, "2026-11-30T10:00:00Z"),
+            (EVIDENCE, "minimum"),
+            (BOUNDS, "lateness=5m,delay=10m,skew=5m"),
+            (MARGIN_MS, "1440000"),
+            (EPOCH, "1"),
+            (COMMIT_ID, "00000000-0000-0000-0000-000000000003"),
+            (TABLE_UUID, "00000000-0000-0000-0000-000000000007"),
+            (REF, "main"),
+            (POLICY_REVISION, "1"),
+        ];
+        for (name, expected) in plain {
+            assert_eq!(value(name), Some(expected), "{name}");
+        }
+        assert_eq!(value(GAPS), None);
+        assert_eq!(table.properties.len(), plain.len() + 1, "and the state");
+    }
+
+    #[test]
+    fn a_gap_is_set_and_a_missing_claim_removed() {
+        let mut table = table();
+        table.commit(news("10:30").jump(0, 9, JumpKind::Forward));
+        let gap = r#"[["2026-11-30T10:00:00Z","2026-11-30T11:00:00Z"]]"#;
+        assert_eq!(table.properties[GAPS], gap);
+        let mut fresh = Table::new(policy());
+        let next = fresh.commit(news("09:00").anchor(0, 0));
+        let removed = properties(&next).remove;
+        assert_eq!(
+            removed,
+            [
+                FINALIZED_BEFORE,
+                FINALIZED_BEFORE_MS,
+                LAST_FINAL_CELL,
+                EVIDENCE,
+                MARGIN_MS,
+                GAPS
+            ]
+        );
+    }
+
+    #[test]
+    fn the_summary_tells_the_commit() {
+        let mut table = table();
+        let mut late = news("10:30").rows(0, 3, &["09:59", "10:26"]);
+        late.excluded.snapshot = 4;
+        late.excluded.replayed = 2;
+        table.commit(late);
+        let summary = &table.lineage.snapshots[0].summary;
+        let value = |name: &str| summary.get(name).map(String::as_str);
+        for (name, expected) in [
+            (WRITER, "shop.orders"),
+            (WORKER, "worker-0"),
+            (COMMITTED_AT, "2026-11-30T10:30:00Z"),
+            (
+                POLICY,
+                "cell=1h,lateness=5m,delay=10m,skew=5m,window=2,window-duration=0s,terms=minimum+caught-up,from=derived",
+            ),
+            (
+                PARTITIONS_ASKED,
+                r#"{"at":"2026-11-30T10:25:00Z","topics":{"shop.orders":1}}"#,
+            ),
+            (RECORDS, "2"),
+            (EVENT_TIME_MIN, "2026-11-30T09:59:00Z"),
+            (EVENT_TIME_MAX, "2026-11-30T10:26:00Z"),
+            (LATE, r#"{"cells":[["2026-11-30T09",1]]}"#),
+            (REPLAYED, "2"),
+            (EXCLUDED_SNAPSHOT, "4"),
+        ] {
+            assert_eq!(value(name), Some(expected), "{name}");
+        }
+        assert_eq!(value(EXCLUDED_PAST), None, "zeros are left out");
+        let offsets: Value = serde_json::from_str(&summary[OFFSETS]).unwrap();
+        assert_eq!(offsets["topics"]["shop.orders"]["next"], json!([5]));
+        let digest = STANDARD.decode(&summary[EVENT_TIME_DIGEST]).unwrap();
+        assert_eq!(Sketch::decode(&digest).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn lengths_are_written_in_the_greatest_unit_that_divides() {
+        for (us, text) in [
+            (0, "0s"),
+            (90 * SECOND_US, "90s"),
+            (86_400 * SECOND_US, "1d"),
+            (1_500, "1500us"),
+        ] {
+            assert_eq!(length_text(us), text);
+            assert_eq!(parse_length(text), Some(us));
+        }
+        for bad in ["", "5", "m", "5 m", "-5m", "5w", "99999999999999d"] {
+            assert_eq!(parse_length(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn bounds_with_an_age_come_back() {
+        let mut bounds = policy().bounds;
+        bounds.max_age_us = Some(86_400 * SECOND_US);
+        assert_eq!(bounds_text(&bounds), "lateness=5m,delay=10m,skew=5m,age=1d");
+        assert_eq!(parse_bounds(&bounds_text(&bounds)), Some(bounds));
+    }
+
+    #[test]
+    fn sparse_partitions_are_named() {
+        let set = BTreeSet::from([0, 2]);
+        let topics = BTreeMap::from([("t".to_owned(), set)]);
+        let asked = AskedPartitions {
+            at_us: at("10:00"),
+            topics,
+        };
+        assert_eq!(
+            asked_text(&asked),
+            r#"{"at":"2026-11-30T10:00:00Z","topics":{"t":[0,2]}}"#
+        );
+        assert_eq!(parse_asked(&asked_text(&asked)), Some(asked));
+    }
+
+    proptest! {
+        #[test]
+        fn prop_any_value_under_any_name_is_survived(name in any::<prop::sample::Index>(), value in ".{0,40}", json in any::<bool>()) {
+            let table = table();
+            let value = if json { format!("{{\"topics\":{{\"t\":{value:?}}},\"at\":{value:?}}}") } else { value };
+            let mut summary = table.lineage.snapshots[0].summary.clone();
+            let mut properties = table.properties.clone();
+            for map in [&mut summary, &mut properties] {
+                let mut names: Vec<String> = map.keys().cloned().collect();
+                names.sort();
+                map.insert(names[name.index(names.len())].clone(), value.clone());
+            }
+            let _ = (read_summary(&summary), read_properties(&properties), summary_commit_id(&summary));
+        }
+    }
+
+    #[test]
+    fn an_empty_commit_has_no_event_times() {
+        let mut digest = Digest::default();
+        assert_eq!(digest.finish(), None);
+        let table = Table::anchored("09:00", 1);
+        assert!(
+            !table.lineage.snapshots[0]
+                .summary
+                .contains_key(EVENT_TIME_MIN)
+        );
+    }
 }

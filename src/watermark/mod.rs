@@ -24,6 +24,8 @@ mod oracle;
 mod replay;
 mod source_position;
 mod state;
+#[cfg(test)]
+mod testing;
 mod varint;
 
 pub use advance::{

@@ -450,7 +450,7 @@ impl World {
                     stats.greatest_us += SECOND_US;
                 }
                 Wrong::NoLateness => {
-                    stats.greatest_us += self.plan.policy.bounds.allowed_lateness_us
+                    stats.greatest_us += self.plan.policy.bounds.allowed_lateness_us;
                 }
                 _ => {}
             }
@@ -591,6 +591,12 @@ impl World {
             return Err("the claim fell".to_owned());
         }
         self.commits += 1;
+        if self.wrong != Wrong::None {
+            // A planted rule shows in what is published; reading back is left to the right ones.
+            self.judge_edges(&next)?;
+            self.table = next.state;
+            return Ok(());
+        }
         let decoded = State::decode(&next.state_text).map_err(|e| e.to_string())?;
         if decoded != next.state {
             return Err(format!(
@@ -654,6 +660,9 @@ impl World {
 
     /// Workers go on from the state as it is found: whole, rebuilt, or rebuilt from a part.
     fn recall(&mut self, how: u8) -> Found {
+        if self.wrong != Wrong::None {
+            return Ok(());
+        }
         let state_name = contract::state_property("shop.orders");
         let foreign = Ancestor {
             snapshot_id: -1,
@@ -676,7 +685,7 @@ impl World {
             .filter(|(name, _)| **name != state_name)
             .map(|(k, v)| (k.clone(), v.clone()))
             .collect();
-        if how % 4 != 0 {
+        if !how.is_multiple_of(4) {
             view.properties = &without;
         }
         let standing = stand("shop.orders", &view)
@@ -834,7 +843,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 }
 
 proptest! {
-    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(160) })]
+    #![proptest_config(Config { failure_persistence: None, ..Config::with_cases(120) })]
 
     /// Nothing too early, nothing backwards, nothing held for ever, and the same from the lineage as from the state.
     #[test]

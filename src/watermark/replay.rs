@@ -401,7 +401,7 @@ fn keep_edges(state: &mut State, newest: &OwnSummary) {
             Some(from_us) => state.published.gaps.add(from_us, open.to_us),
             None => {
                 state.published.lost_before_us =
-                    state.published.lost_before_us.max(Some(open.to_us))
+                    state.published.lost_before_us.max(Some(open.to_us));
             }
         }
     }
@@ -491,5 +491,312 @@ impl Claim {
             Some(claim_us) if before_us <= claim_us => Coverage::Ready,
             _ => Coverage::NotYet,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contract::FINALIZED_BEFORE;
+    use super::super::testing::{TOPIC, Table, WRITER, at, news, policy};
+    use super::super::{HeldBy, JumpKind, Policy, Term};
+    use super::*;
+
+    /// Five commits; the claim is 10:00.
+    fn table() -> Table {
+        let mut table = Table::anchored("09:00", 2);
+        table.commit(
+            news("10:20")
+                .rows(0, 0, &["10:10", "10:15"])
+                .asked("10:19", 2),
+        );
+        table.commit(news("10:21").rows(1, 0, &["10:12", "10:16"]));
+        table.commit(
+            news("10:40")
+                .rows(0, 2, &["10:30", "10:39"])
+                .end("10:40", 4),
+        );
+        table.commit(news("10:41").rows(1, 2, &["10:33", "10:36"]));
+        table
+    }
+
+    fn drop_state(table: &mut Table) {
+        table.properties.remove(&state_property(WRITER));
+    }
+
+    fn stand_on(table: &Table) -> Result<Option<Standing>, Obstacle> {
+        stand(WRITER, &table.view())
+    }
+
+    fn foreign(snapshot_id: i64) -> Ancestor {
+        Ancestor {
+            snapshot_id,
+            parent_id: Some(snapshot_id - 1),
+            summary: HashMap::from([("operation".to_owned(), "replace".to_owned())]),
+        }
+    }
+
+    fn claimed(table: &Table) -> Option<i64> {
+        match read_claim(&table.view()) {
+            Reading::Claim(claim) => claim.claim.finalized_before_us,
+            _ => None,
+        }
+    }
+
+    fn why(table: &Table) -> Held {
+        match read_claim(&table.view()) {
+            Reading::Held { why, .. } => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_new_table_has_nothing_to_stand_on() {
+        let mut table = Table::new(policy());
+        assert_eq!(stand_on(&table), Ok(None));
+        assert_eq!(read_claim(&table.view()), Reading::Nothing);
+        table.lineage.snapshots.push(foreign(1));
+        table.lineage.broken = true;
+        assert_eq!(stand_on(&table), Ok(None), "an old table of others");
+    }
+
+    #[test]
+    fn the_state_is_taken_as_it_stands_behind_foreign_snapshots() {
+        let mut table = table();
+        table.lineage.snapshots.insert(0, foreign(6));
+        let standing = stand_on(&table).unwrap().unwrap();
+        assert_eq!((standing.rebuilt, standing.differs), (false, false));
+        assert_eq!(standing.state, table.state);
+        assert_eq!(claimed(&table), Some(at("10:00")));
+    }
+
+    #[test]
+    fn a_lost_state_is_rebuilt_as_it_was() {
+        let mut table = table();
+        table.commit(news("10:45").jump(0, 9, JumpKind::Forward));
+        drop_state(&mut table);
+        let standing = stand_on(&table).unwrap().unwrap();
+        assert!(standing.rebuilt && !standing.differs);
+        assert_eq!(standing.state, table.state);
+    }
+
+    #[test]
+    fn a_state_left_behind_is_brought_forward() {
+        let mut table = table();
+        let name = state_property(WRITER);
+        let (before, old) = (
+            table.properties[&name].clone(),
+            table.properties[FINALIZED_BEFORE].clone(),
+        );
+        table.commit(
+            news("11:30")
+                .rows(0, 4, &[])
+                .end("11:30", 4)
+                .asked("11:30", 2),
+        );
+        table.commit(news("11:30").rows(1, 4, &[]).end("11:30", 4));
+        table.properties.insert(name, before);
+        table.properties.insert(FINALIZED_BEFORE.to_owned(), old);
+        let standing = stand_on(&table).unwrap().unwrap();
+        assert!(standing.rebuilt && standing.differs);
+        assert_eq!(standing.state, table.state);
+        assert_eq!(
+            claimed(&table),
+            Some(at("11:00")),
+            "the newest summary before the property"
+        );
+    }
+
+    #[test]
+    fn a_damaged_state_is_rebuilt_and_a_newer_one_holds() {
+        let mut table = table();
+        let name = state_property(WRITER);
+        table.properties.insert(name.clone(), "garbage".to_owned());
+        assert_eq!(stand_on(&table).unwrap().unwrap().state, table.state);
+        table.properties.insert(name, "Ag==".to_owned());
+        let source = Unreadable::Newer { version: 2 };
+        let writer = WRITER.to_owned();
+        assert_eq!(stand_on(&table), Err(Obstacle::Newer { writer, source }));
+    }
+
+    /// After expiry only what is left can be shown; nothing may become more than was claimed.
+    #[test]
+    fn a_broken_chain_keeps_the_claim_its_edges_and_the_offsets() {
+        let mut table = table();
+        table.commit(news("10:45").jump(0, 9, JumpKind::Forward));
+        table.commit(news("10:46").rows(1, 4, &["10:40"]));
+        drop_state(&mut table);
+        table.lineage.snapshots.truncate(1);
+        table.lineage.broken = true;
+        let state = stand_on(&table).unwrap().unwrap().state;
+        assert_eq!(state.published.finalized_before_us, Some(at("10:00")));
+        assert_eq!(
+            state.published.complete_from,
+            table.state.published.complete_from
+        );
+        assert_eq!(
+            state.gaps(),
+            table.state.gaps(),
+            "an open gap stays as wide as it can get"
+        );
+        let next = |partition: i32| state.partition(TOPIC, partition).unwrap().next_offset;
+        assert_eq!((next(0), next(1)), (9, 5));
+        let by = HeldBy::Partition {
+            topic: TOPIC.to_owned(),
+            partition: 0,
+            term: None,
+        };
+        assert_eq!(state.hold(true).by, by, "its window is gone");
+    }
+
+    #[test]
+    fn a_cut_inside_the_window_duration_is_unknown_until_it_has_aged() {
+        let mut table = table();
+        table.policy = Policy {
+            revision: 2,
+            window_duration_us: 3600 * 1_000_000,
+            terms: [Term::Minimum].into(),
+            ..policy()
+        };
+        for offset in 0..3 {
+            table.commit(news("10:50").rows(0, 4 + offset, &["10:45"]));
+            table.commit(news("10:50").rows(1, 4 + offset, &["10:45"]));
+        }
+        drop_state(&mut table);
+        table.lineage.snapshots.truncate(6);
+        table.lineage.broken = true;
+        table.state = stand_on(&table).unwrap().unwrap().state;
+        for (now, known) in [("11:40", false), ("11:51", true)] {
+            let offset = table.state.partition(TOPIC, 0).unwrap().next_offset;
+            table.commit(news(now).rows(0, offset, &["11:30"]));
+            let partition = table.state.partition(TOPIC, 0).unwrap();
+            assert_eq!(
+                table.state.view().frontier(partition).is_some(),
+                known,
+                "at {now}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_table_rolled_back_holds_its_claim_and_stops_its_writer() {
+        let mut table = table();
+        table.lineage.snapshots.drain(..2);
+        let to = summary_commit_id(&table.lineage.snapshots[0].summary);
+        let commit_id = table.state.commit_id;
+        assert_eq!(
+            stand_on(&table),
+            Err(Obstacle::RolledBack { commit_id, to })
+        );
+        assert_eq!(why(&table), Held::NotInAncestry);
+        table.lineage.snapshots.clear();
+        assert_eq!(
+            stand_on(&table),
+            Err(Obstacle::RolledBack {
+                commit_id,
+                to: None
+            })
+        );
+        assert_eq!(why(&table), Held::NotInAncestry);
+    }
+
+    /// With expired parents a roll-back cannot be told from expiry: the newest own summary is true of its ancestry.
+    #[test]
+    fn after_expiry_the_newest_own_summary_counts_not_the_property() {
+        let mut table = table();
+        table.lineage.snapshots.drain(..2);
+        table.lineage.broken = true;
+        let Reading::Claim(read) = read_claim(&table.view()) else {
+            panic!("held")
+        };
+        assert_eq!(
+            read.claim.finalized_before_us, None,
+            "that commit had none yet"
+        );
+        table
+            .properties
+            .insert(super::super::contract::EPOCH.to_owned(), "2".to_owned());
+        assert_eq!(why(&table), Held::NotInAncestry, "another epoch");
+        table.lineage.snapshots = vec![foreign(9)];
+        assert_eq!(why(&table), Held::LineageUnknown);
+        let writer = WRITER.to_owned();
+        assert_eq!(stand_on(&table), Err(Obstacle::LineageUnknown { writer }));
+    }
+
+    #[test]
+    fn a_copy_a_branch_and_a_replaced_table_show_no_claim() {
+        let mut table = table();
+        let void = Obstacle::Void {
+            table_uuid: Uuid::from_u128(7),
+            table_ref: "main".to_owned(),
+        };
+        let other = TableView {
+            table_uuid: Uuid::from_u128(8),
+            ..table.view()
+        };
+        let branch = TableView {
+            table_ref: "audit",
+            ..table.view()
+        };
+        for view in [other, branch] {
+            assert_eq!(stand(WRITER, &view), Err(void.clone()));
+            assert!(matches!(
+                read_claim(&view),
+                Reading::Held {
+                    why: Held::Void,
+                    ..
+                }
+            ));
+        }
+        drop_state(&mut table);
+        let other = TableView {
+            table_uuid: Uuid::from_u128(8),
+            ..table.view()
+        };
+        assert_eq!(stand(WRITER, &other), Err(void), "by the summary, too");
+    }
+
+    #[test]
+    fn a_cherry_picked_copy_and_removed_properties_hold() {
+        let mut table = table();
+        table.lineage.snapshots[0]
+            .summary
+            .insert(CHERRY_PICKED.to_owned(), "3".to_owned());
+        assert_eq!(why(&table), Held::CherryPicked { snapshot_id: 5 });
+        assert_eq!(
+            stand_on(&table),
+            Err(Obstacle::CherryPicked { snapshot_id: 5 })
+        );
+        table.properties.clear();
+        assert_eq!(why(&table), Held::Removed);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_held() {
+        let mut table = table();
+        table
+            .properties
+            .insert(FINALIZED_BEFORE.to_owned(), "soon".to_owned());
+        assert!(matches!(
+            why(&table),
+            Held::Unreadable(BadValue::Value { .. })
+        ));
+    }
+
+    #[test]
+    fn a_stretch_is_covered_between_the_edges_and_beside_the_gaps() {
+        let mut table = table();
+        table.commit(news("12:30").jump(1, 50, JumpKind::Forward));
+        let mut claim = table.state.claim();
+        claim.finalized_before_us = Some(at("15:00"));
+        assert_eq!(claim.covers(at("13:00"), at("15:00")), Coverage::Ready);
+        assert_eq!(claim.covers(at("13:00"), at("15:01")), Coverage::NotYet);
+        let gap = Coverage::Gap {
+            from_us: at("10:00"),
+            to_us: at("13:00"),
+        };
+        assert_eq!(claim.covers(at("12:00"), at("14:00")), gap);
+        let complete_from_us = at("10:00");
+        let before = Coverage::BeforeCompleteFrom { complete_from_us };
+        assert_eq!(claim.covers(at("09:00"), at("14:00")), before);
     }
 }

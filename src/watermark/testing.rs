@@ -1,0 +1,194 @@
+//! A table and its writer for the tests of the room: short times as `10:05`, one topic, commits that land.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use uuid::Uuid;
+
+use super::*;
+
+pub(super) const TOPIC: &str = "shop.orders";
+pub(super) const WRITER: &str = "shop.orders";
+
+/// An instant of 2026-11-30, `10:05` or `10:05:07.5`.
+pub(super) fn at(time: &str) -> i64 {
+    let seconds = if time.matches(':').count() == 1 {
+        ":00"
+    } else {
+        ""
+    };
+    let iso = format!("2026-11-30T{time}{seconds}Z");
+    iso.parse::<jiff::Timestamp>().unwrap().as_microsecond()
+}
+
+/// Cells of an hour, L 5 min, D 10 min, S 5 min, windows of two commits.
+pub(super) fn policy() -> Policy {
+    Policy {
+        revision: 1,
+        grid: Grid::new(3600 * SECOND_US).unwrap(),
+        bounds: Bounds {
+            allowed_lateness_us: 300 * SECOND_US,
+            max_delay_us: 600 * SECOND_US,
+            max_future_skew_us: 300 * SECOND_US,
+            max_age_us: None,
+        },
+        window_commits: 2,
+        window_duration_us: 0,
+        terms: Term::ALL.into_iter().collect(),
+        complete_from: FromRule::Derived,
+    }
+}
+
+pub(super) fn identity() -> Identity {
+    Identity {
+        writer: WRITER.to_owned(),
+        cluster_id: "cluster".to_owned(),
+        installation: "here".to_owned(),
+        table_uuid: Uuid::from_u128(7),
+        table_ref: "main".to_owned(),
+    }
+}
+
+pub(super) fn news(now: &str) -> Contribution {
+    Contribution {
+        commit_id: Uuid::nil(),
+        worker: "worker-0".to_owned(),
+        subscription: TOPIC.to_owned(),
+        now_us: at(now),
+        anchors: Vec::new(),
+        jumps: Vec::new(),
+        partitions: Vec::new(),
+        asked: None,
+        rows: 0,
+        excluded: Excluded::default(),
+        cells: CellCounts::new(policy().grid),
+        event_times: None,
+    }
+}
+
+impl Contribution {
+    pub(super) fn anchor(mut self, partition: i32, offset: i64) -> Self {
+        self.anchors.push(Anchor {
+            topic: TOPIC.to_owned(),
+            topic_id: Some(Uuid::from_u128(9)),
+            partition,
+            offset,
+            at_us: self.now_us,
+        });
+        self
+    }
+
+    pub(super) fn jump(mut self, partition: i32, offset: i64, kind: JumpKind) -> Self {
+        self.jumps.push(Jump {
+            topic: TOPIC.to_owned(),
+            partition,
+            kind,
+            offset,
+            at_us: self.now_us,
+        });
+        self
+    }
+
+    /// Rows of a partition from an offset on, a row an event time.
+    pub(super) fn rows(mut self, partition: i32, start_offset: i64, times: &[&str]) -> Self {
+        let mut digest = Digest::default();
+        for time in times {
+            digest.push(at(time));
+            self.cells.count(at(time));
+        }
+        let sketch = digest.finish();
+        self.rows += times.len() as u64;
+        self.event_times = Sketch::merge(self.event_times.iter().chain(&sketch));
+        self.partitions.push(PartitionNews {
+            topic: TOPIC.to_owned(),
+            partition,
+            start_offset,
+            end_offset: start_offset + i64::try_from(times.len()).unwrap(),
+            stats: sketch.as_ref().map(Sketch::stats),
+            ..PartitionNews::default()
+        });
+        self
+    }
+
+    /// The newest answer about the end of the partition named last.
+    pub(super) fn end(mut self, asked: &str, high_watermark: i64) -> Self {
+        let own = self.partitions.last_mut().unwrap();
+        own.asked_end = Some(AskedEnd {
+            at_us: at(asked),
+            high_watermark,
+            delivered: own.start_offset,
+        });
+        self
+    }
+
+    pub(super) fn asked(mut self, asked: &str, partitions: i32) -> Self {
+        self.asked = Some(AskedPartitions {
+            at_us: at(asked),
+            topics: BTreeMap::from([(TOPIC.to_owned(), (0..partitions).collect::<BTreeSet<_>>())]),
+        });
+        self
+    }
+}
+
+/// A table that one writer commits to.
+pub(super) struct Table {
+    pub(super) state: State,
+    pub(super) policy: Policy,
+    pub(super) properties: HashMap<String, String>,
+    pub(super) lineage: Lineage,
+}
+
+impl Table {
+    pub(super) fn new(policy: Policy) -> Self {
+        Table {
+            state: State::new(identity(), TOPIC, policy.clone(), at("00:00")),
+            policy,
+            properties: HashMap::new(),
+            lineage: Lineage::default(),
+        }
+    }
+
+    /// A table whose first commit anchored these partitions at offset 0.
+    pub(super) fn anchored(now: &str, partitions: i32) -> Self {
+        let mut table = Table::new(policy());
+        let first = (0..partitions).fold(news(now), |news, partition| news.anchor(partition, 0));
+        table.commit(first);
+        table
+    }
+
+    pub(super) fn commit(&mut self, news: Contribution) -> Advanced {
+        self.try_commit(news).unwrap()
+    }
+
+    pub(super) fn try_commit(&mut self, mut news: Contribution) -> Result<Advanced, Misfit> {
+        let number = self.lineage.snapshots.len() + 1;
+        news.commit_id = Uuid::from_u128(number as u128);
+        let next = advance(&self.state, &self.policy, &news)?;
+        let changes = contract::properties(&next);
+        self.properties.extend(changes.set);
+        changes.remove.iter().for_each(|name| {
+            self.properties.remove(name);
+        });
+        let snapshot_id = i64::try_from(number).unwrap();
+        let ancestor = Ancestor {
+            snapshot_id,
+            parent_id: Some(snapshot_id - 1),
+            summary: contract::summary(&next, &news).into_iter().collect(),
+        };
+        self.lineage.snapshots.insert(0, ancestor);
+        self.state = next.state.clone();
+        Ok(next)
+    }
+
+    pub(super) fn view(&self) -> TableView<'_> {
+        TableView {
+            table_uuid: Uuid::from_u128(7),
+            table_ref: "main",
+            properties: &self.properties,
+            lineage: &self.lineage,
+        }
+    }
+
+    pub(super) fn claim(&self) -> Option<String> {
+        self.state.published.finalized_before_us.map(contract::iso)
+    }
+}
