@@ -30,6 +30,9 @@ use crate::watermark::contract::COMMIT_ID;
 /// Iceberg's default age of a snapshot, applied to those of other writers: 5 days.
 const FOREIGN_AGE_MS: i64 = 5 * 24 * 3_600_000;
 
+/// Times within a grace that files are looked for: each is deleted at most a sixth later than it could be.
+const SWEEPS_A_GRACE: i64 = 6;
+
 /// Bytes that a snapshot takes in the metadata beside its summary.
 const SNAPSHOT_BYTES: usize = 400;
 
@@ -92,6 +95,8 @@ pub struct Maintainer {
     committer: Option<Arc<dyn RawCommitter>>,
     /// By file name: when it was first seen that nothing points to it, ms.
     unneeded_since_ms: HashMap<String, i64>,
+    /// When files were last looked for, ms.
+    swept_ms: Option<i64>,
 }
 
 impl Maintainer {
@@ -102,6 +107,7 @@ impl Maintainer {
             settings,
             committer,
             unneeded_since_ms: HashMap::new(),
+            swept_ms: None,
         }
     }
 
@@ -140,7 +146,29 @@ impl Maintainer {
         } else {
             expire(catalog, table, &expiring).await?
         };
-        let unneeded = self.unneeded(&table, now_ms).await?;
+        let deleted = self.sweep(&table, now_ms).await?;
+        Ok(Report {
+            merged: merged.is_some(),
+            expired: expiring.len(),
+            deleted,
+            waiting: self.unneeded_since_ms.len(),
+            table,
+        })
+    }
+
+    /// Deletes files whose grace is over; how many.
+    ///
+    /// Looking for them reads the list of every snapshot once manifests were merged, so it is done a few times a grace.
+    async fn sweep(&mut self, table: &Table, now_ms: i64) -> Result<usize, Error> {
+        let pause_ms = millis(self.settings.grace) / SWEEPS_A_GRACE;
+        if self
+            .swept_ms
+            .is_some_and(|swept_ms| now_ms.saturating_sub(swept_ms) < pause_ms)
+        {
+            return Ok(0);
+        }
+        self.swept_ms = Some(now_ms);
+        let unneeded = self.unneeded(table, now_ms).await?;
         let mut deleted = 0;
         for name in self.due(&unneeded, now_ms) {
             let path = format!("{}/metadata/{name}", table.metadata().location());
@@ -152,13 +180,7 @@ impl Maintainer {
         if deleted > 0 {
             debug!(table = %table.identifier(), files = deleted, "old metadata deleted");
         }
-        Ok(Report {
-            merged: merged.is_some(),
-            expired: expiring.len(),
-            deleted,
-            waiting: self.unneeded_since_ms.len(),
-            table,
-        })
+        Ok(deleted)
     }
 
     /// Names of files of ours in the metadata folder that are old enough to be looked at and that nothing points to.
@@ -672,7 +694,7 @@ mod tests {
             .unwrap();
         assert_eq!((first.expired, first.deleted, first.waiting), (2, 0, 2));
         let early = maintainer
-            .run(lake.catalog.as_ref(), &first.table, now_ms + HOUR_MS - 1)
+            .run(lake.catalog.as_ref(), &first.table, now_ms + HOUR_MS / 2)
             .await
             .unwrap();
         assert_eq!((early.deleted, early.waiting), (0, 2));
