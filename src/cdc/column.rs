@@ -39,6 +39,8 @@ const DAY_US: i64 = 86_400_000_000;
 pub(super) struct Values {
     data: Data,
     validity: NullBufferBuilder,
+    /// As `validity` counts them, without a call.
+    rows: usize,
     required: bool,
 }
 
@@ -103,6 +105,7 @@ impl Values {
         Values {
             data,
             validity: NullBufferBuilder::new(capacity),
+            rows: 0,
             required: column.required,
         }
     }
@@ -110,7 +113,7 @@ impl Values {
     /// Rows with a value or a null.
     #[inline(always)]
     pub(super) fn len(&self) -> usize {
-        self.validity.len()
+        self.rows
     }
 
     /// Bytes held.
@@ -129,12 +132,19 @@ impl Values {
         }
     }
 
+    #[inline(always)]
+    fn append_valid(&mut self) {
+        self.validity.append_non_null();
+        self.rows += 1;
+    }
+
     #[inline]
     pub(super) fn null(&mut self) -> Result<(), Misfit> {
         if self.required {
             return Err(Misfit::Required);
         }
         self.validity.append_null();
+        self.rows += 1;
         match &mut self.data {
             Data::Boolean(bits) => bits.append(false),
             Data::Int(values) | Data::Date(values) => values.push(0),
@@ -157,7 +167,7 @@ impl Values {
             Data::String(bytes) => bytes.push(if value { b"true" } else { b"false" })?,
             _ => return Err(Misfit::Type),
         }
-        self.validity.append_non_null();
+        self.append_valid();
         Ok(())
     }
 
@@ -206,7 +216,7 @@ impl Values {
             }
             _ => return Err(Misfit::Type),
         }
-        self.validity.append_non_null();
+        self.append_valid();
         Ok(())
     }
 
@@ -225,7 +235,7 @@ impl Values {
             }
             _ => return Err(Misfit::Type),
         }
-        self.validity.append_non_null();
+        self.append_valid();
         Ok(())
     }
 
@@ -249,7 +259,7 @@ impl Values {
             }
             _ => self.other_text(&message[from..to])?,
         }
-        self.validity.append_non_null();
+        self.append_valid();
         Ok(())
     }
 
@@ -304,7 +314,7 @@ impl Values {
             Data::Decimal(values, rule) => values.push(rule.variable(written)?),
             _ => return Err(Misfit::Type),
         }
-        self.validity.append_non_null();
+        self.append_valid();
         Ok(())
     }
 
@@ -323,6 +333,7 @@ impl Values {
     /// Cuts back to the first `rows` rows.
     pub(super) fn truncate(&mut self, rows: usize) {
         self.validity.truncate(rows);
+        self.rows = rows.min(self.rows);
         match &mut self.data {
             Data::Boolean(bits) => bits.truncate(rows),
             Data::Int(values) | Data::Date(values) => values.truncate(rows),

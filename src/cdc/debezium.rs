@@ -13,12 +13,13 @@ use super::batch::Rows;
 use super::event_time::EventTimes;
 use super::facts::{Absent, Change, NO_TIME, Op, Snapshot};
 use super::image::{Image, Span};
-use super::instant::{Unit, is_event_time};
+use super::instant::Unit;
 use super::keys::Keys;
 use super::scan::Scan;
 use super::schema::RowSchema;
 use super::source_block::{Binlog, Source, SourceMember, source_members};
 use super::{Bad, Decoded, Decoder, EventTimeFrom, Fault, Record, Signal, UnknownFields};
+use crate::watermark::in_range;
 
 /// What Debezium writes for a value that the source left out, unless `unavailable.value.placeholder` says otherwise.
 pub const DEFAULT_PLACEHOLDER: &str = "__debezium_unavailable_value";
@@ -298,10 +299,7 @@ impl Debezium {
             event_time: self
                 .event_times
                 .of(record, image, || source.commit_time(message)),
-            commit_time_us: source
-                .time_us
-                .filter(|us| is_event_time(*us))
-                .unwrap_or(NO_TIME),
+            commit_time_us: source.time_us.filter(|us| in_range(*us)).unwrap_or(NO_TIME),
             position,
             sub,
             source: rows.source(&self.source_id),
@@ -750,9 +748,10 @@ mod tests {
     /// The last header of the name is the event time, as text or as a long.
     #[test]
     fn event_time_comes_from_a_header_or_the_record() {
+        type Headers<'a> = &'a [(&'a str, &'a [u8])];
         let at = "2026-11-30T10:00:00Z";
         let long = 1_796_032_800_000_i64.to_be_bytes();
-        let cases: [(&[(&str, &[u8])], [&str; 2]); 4] = [
+        let cases: [(Headers<'_>, [&str; 2]); 4] = [
             (&[("time", b"x"), ("time", b"1796032800000")], [at, "∅"]),
             (&[("time", &long)], [at, "∅"]),
             (&[("time", b"\xff\xff")], ["∅", "\u{fffd}\u{fffd}"]),

@@ -8,6 +8,7 @@ use super::instant::{self, Unit};
 use super::kind::Kind;
 use super::schema::{Encoding, RowSchema};
 use super::{EventTimeFrom, Record};
+use crate::watermark::in_range;
 
 /// Reads event times; made once for a decoder.
 pub(super) struct EventTimes {
@@ -81,7 +82,7 @@ fn written(text: &[u8], unit: Option<Unit>) -> EventTime<'_> {
 
 /// The instant, unless it is outside the years of event times; `text` is how it came.
 pub(super) fn usable(us: i64, text: &[u8]) -> EventTime<'_> {
-    if instant::is_event_time(us) {
+    if in_range(us) {
         EventTime::At(us)
     } else {
         EventTime::Unusable(text)

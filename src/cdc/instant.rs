@@ -2,10 +2,8 @@
 //!
 //! Everything becomes µs since 1970-01-01 UTC (or since midnight, or days). What is not exactly one of the known forms is `None`.
 
-/// 1990-01-01T00:00:00Z: an event time before it is a sentinel or a fault.
-const EARLIEST_US: i64 = 631_152_000_000_000;
-/// 2200-01-01T00:00:00Z.
-const LATEST_US: i64 = 7_258_118_400_000_000;
+use crate::watermark::in_range;
+
 const DAY_US: i64 = 86_400_000_000;
 
 /// The unit of an instant that came as a number.
@@ -32,16 +30,11 @@ impl Unit {
 
     /// The one unit in which the number lies between 1990 and 2200: the four ranges do not overlap.
     pub(super) fn by_magnitude(number: i64) -> Option<Unit> {
-        let fits = |unit: &Unit| unit.to_us(number).is_some_and(is_event_time);
+        let fits = |unit: &Unit| unit.to_us(number).is_some_and(in_range);
         [Unit::Millis, Unit::Micros, Unit::Nanos, Unit::Seconds]
             .into_iter()
             .find(fits)
     }
-}
-
-/// Whether an instant can be an event time: from 1990 until 2200.
-pub(super) fn is_event_time(us: i64) -> bool {
-    (EARLIEST_US..LATEST_US).contains(&us)
 }
 
 /// An event time as text (ISO 8601, or a number) or as a number; the unit of a number is found by its magnitude when none is given.
@@ -239,11 +232,5 @@ mod tests {
             assert_eq!(Unit::by_magnitude(number), None, "{number}");
         }
         assert_eq!(event_time_us(b"0", Some(Unit::Millis)), Some(0));
-        assert!(
-            !is_event_time(0)
-                && is_event_time(EARLIEST_US)
-                && !is_event_time(LATEST_US)
-                && !is_event_time(EARLIEST_US - 1)
-        );
     }
 }
