@@ -16,7 +16,7 @@ use arrow::array::{
     ArrayRef, BooleanArray, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
     StructArray, TimestampMicrosecondArray, new_null_array,
 };
-use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow::datatypes::DataType;
 
 use super::column::Values;
@@ -147,6 +147,7 @@ impl Rows {
 
     fn metadata(&self, metadata: Metadata, data_type: &DataType) -> ArrayRef {
         let facts = &self.facts;
+        let rows = facts.len();
         let instants = |us: Vec<i64>, nulls| {
             TimestampMicrosecondArray::new(us.into(), nulls).with_data_type(data_type.clone())
         };
@@ -157,30 +158,26 @@ impl Rows {
                 Arc::new(StringArray::new(ends, Buffer::from_vec(letters), None))
             }
             Metadata::EventTime => {
-                let present = facts
-                    .iter()
-                    .map(|facts| facts.event_time_us != NO_TIME)
-                    .collect::<NullBuffer>();
-                let us = facts
-                    .iter()
-                    .map(|facts| {
-                        if facts.event_time_us == NO_TIME {
-                            0
-                        } else {
-                            facts.event_time_us
-                        }
-                    })
-                    .collect();
-                Arc::new(instants(us, (present.null_count() > 0).then_some(present)))
+                let is_there = |row: usize| facts[row].event_time_us != NO_TIME;
+                let present = NullBuffer::new(BooleanBuffer::collect_bool(rows, is_there));
+                let us = (0..rows).map(|row| {
+                    if is_there(row) {
+                        facts[row].event_time_us
+                    } else {
+                        0
+                    }
+                });
+                Arc::new(instants(
+                    us.collect(),
+                    (present.null_count() > 0).then_some(present),
+                ))
             }
             Metadata::EventTimeRaw => self.event_time_raw(),
             Metadata::Position => self.position(data_type),
-            Metadata::Replay => Arc::new(
-                facts
-                    .iter()
-                    .map(|facts| Some(facts.replayed))
-                    .collect::<BooleanArray>(),
-            ),
+            Metadata::Replay => {
+                let replayed = BooleanBuffer::collect_bool(rows, |row| facts[row].replayed);
+                Arc::new(BooleanArray::new(replayed, None))
+            }
             Metadata::Unavailable => self.unavailable_names(data_type),
             Metadata::Topic => {
                 let topics = self
