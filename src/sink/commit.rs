@@ -178,7 +178,7 @@ impl TableSide {
         loop {
             let started = self.clock.monotonic();
             let attempted = self.attempt(errand, commit_id, lost_answer).await;
-            let elapsed = self.clock.monotonic() - started;
+            let elapsed = self.clock.monotonic().saturating_sub(started);
             let pause = match attempted {
                 Ok(Attempted::Done(mut outcome)) => {
                     if let Outcome::Committed(success) = &mut outcome {

@@ -222,7 +222,7 @@ impl Ingest {
         match self.parts.decoder.decode(&record, &mut self.parts.rows) {
             Ok(Decoded::Rows(rows)) => self.counted.rows += rows as u64,
             Ok(Decoded::Signal(signal)) => {
-                *self.counted.signals.entry(signal_name(signal)).or_default() += 1
+                *self.counted.signals.entry(signal_name(signal)).or_default() += 1;
             }
             Err(fault) => reject(
                 self.parts.dead_letters.as_mut(),

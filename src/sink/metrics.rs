@@ -3,9 +3,12 @@
 //! Names, units and help texts stand here once. No label holds a key, an offset or free text; partitions are a label of lag
 //! alone, and a pipeline that ends takes its lag with it.
 
+use std::fmt;
+use std::hash::Hash;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::TypedMetric;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,7 +31,7 @@ struct Of {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct OfKind {
     pipeline: String,
     table: String,
     kind: &'static str,
@@ -56,10 +59,10 @@ pub(super) struct WorkerMetrics {
     bytes: Family<Of, Counter>,
     rows: Family<Of, Counter>,
     committed_rows: Family<Of, Counter>,
-    signals: Family<Kind, Counter>,
+    signals: Family<OfKind, Counter>,
     dead_letters: Family<Of, Counter>,
     unknown_fields: Family<Of, Counter>,
-    excluded: Family<Kind, Counter>,
+    excluded: Family<OfKind, Counter>,
     late: Family<Of, Counter>,
     lag: Family<OfPartition, Gauge>,
     commits: Family<CommitOutcome, Histogram, fn() -> Histogram>,
@@ -73,100 +76,30 @@ impl WorkerMetrics {
     /// Registers them all.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(COMMIT_SECONDS);
-        let metrics = Self {
-            records: Family::default(),
-            bytes: Family::default(),
-            rows: Family::default(),
-            committed_rows: Family::default(),
-            signals: Family::default(),
-            dead_letters: Family::default(),
-            unknown_fields: Family::default(),
-            excluded: Family::default(),
-            late: Family::default(),
-            lag: Family::default(),
-            commits: Family::new_with_constructor(histogram),
-            conflicts: Family::default(),
-            claim: Family::default(),
-            claim_age: Family::default(),
-            held: Family::default(),
-        };
-        registry.register("records", "Kafka records read.", metrics.records.clone());
-        registry.register_with_unit(
-            "read",
-            "Keys and values read.",
-            Unit::Bytes,
-            metrics.bytes.clone(),
-        );
-        registry.register(
-            "rows",
-            "Rows decoded; rows of a dropped batch are decoded again.",
-            metrics.rows.clone(),
-        );
-        registry.register(
-            "committed_rows",
-            "Rows committed.",
-            metrics.committed_rows.clone(),
-        );
-        registry.register(
-            "signals",
-            "Records that are no row, by kind.",
-            metrics.signals.clone(),
-        );
-        registry.register(
-            "dead_letters",
-            "Records sent to the dead-letter topic.",
-            metrics.dead_letters.clone(),
-        );
-        registry.register(
-            "unknown_fields",
-            "Values without a column.",
-            metrics.unknown_fields.clone(),
-        );
-        registry.register(
-            "excluded_rows",
-            "Committed rows without a say about the claim, by kind.",
-            metrics.excluded.clone(),
-        );
-        registry.register(
-            "late_rows",
-            "Committed rows below the claim.",
-            metrics.late.clone(),
-        );
-        registry.register(
-            "lag_records",
-            "Offsets between the table and the end of the partition.",
-            metrics.lag.clone(),
-        );
-        registry.register_with_unit(
-            "commit",
-            "Commit attempts, by outcome.",
-            Unit::Seconds,
-            metrics.commits.clone(),
-        );
-        registry.register(
-            "commit_conflicts",
-            "Attempts that another commit came before.",
-            metrics.conflicts.clone(),
-        );
-        registry.register_with_unit(
-            "claim",
-            "The claim: complete before this instant, since 1970.",
-            Unit::Seconds,
-            metrics.claim.clone(),
-        );
-        registry.register_with_unit(
-            "claim_age",
-            "Age of the claim when it was last looked at.",
-            Unit::Seconds,
-            metrics.claim_age.clone(),
-        );
-        registry.register_with_unit(
-            "held",
-            "Rows and open files in memory.",
-            Unit::Bytes,
-            metrics.held.clone(),
-        );
-        metrics
+        let commits = Family::new_with_constructor(histogram);
+        let help = "Commit attempts, by outcome.";
+        registry.register_with_unit("commit", help, Unit::Seconds, commits.clone());
+        let mut add = Add(registry);
+        Self {
+            records: add.plain("records", "Kafka records read."),
+            bytes: add.with_unit("read", Unit::Bytes, "Keys and values read."),
+            rows: add.plain("rows", "Rows decoded; those of a dropped batch come again."),
+            committed_rows: add.plain("committed_rows", "Rows committed."),
+            signals: add.plain("signals", "Records that are no row, by kind."),
+            dead_letters: add.plain("dead_letters", "Records sent to the dead-letter topic."),
+            unknown_fields: add.plain("unknown_fields", "Values without a column."),
+            excluded: add.plain("excluded_rows", "Rows without a say in the claim, by kind."),
+            late: add.plain("late_rows", "Rows committed below the claim."),
+            lag: add.plain(
+                "lag_records",
+                "Offsets between the table and the partition's end.",
+            ),
+            commits,
+            conflicts: add.plain("commit_conflicts", "Attempts that another commit preceded."),
+            claim: add.with_unit("claim", Unit::Seconds, "Complete before it, since 1970."),
+            claim_age: add.with_unit("claim_age", Unit::Seconds, "Its age at the last look."),
+            held: add.with_unit("held", Unit::Bytes, "Rows and open files in memory."),
+        }
     }
 
     /// The metrics of one pipeline.
@@ -181,6 +114,39 @@ impl WorkerMetrics {
         }
     }
 }
+
+struct Add<'r>(&'r mut Registry);
+
+impl Add<'_> {
+    fn plain<L: EncodeLabelSet + Label, M: EncodeMetric + Value>(
+        &mut self,
+        name: &str,
+        help: &str,
+    ) -> Family<L, M> {
+        let family = Family::default();
+        self.0.register(name, help, family.clone());
+        family
+    }
+
+    fn with_unit<L: EncodeLabelSet + Label, M: EncodeMetric + Value>(
+        &mut self,
+        name: &str,
+        unit: Unit,
+        help: &str,
+    ) -> Family<L, M> {
+        let family = Family::default();
+        self.0.register_with_unit(name, help, unit, family.clone());
+        family
+    }
+}
+
+/// What a registry wants of labels.
+trait Label: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
+impl<T: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static> Label for T {}
+
+/// What a registry wants of metrics.
+trait Value: TypedMetric + Default + fmt::Debug + Send + Sync + 'static {}
+impl<T: TypedMetric + Default + fmt::Debug + Send + Sync + 'static> Value for T {}
 
 /// The metrics of one pipeline.
 #[derive(Clone)]
@@ -214,8 +180,8 @@ impl PipelineMetrics {
         }
     }
 
-    fn kind(&self, kind: &'static str) -> Kind {
-        Kind {
+    fn kind(&self, kind: &'static str) -> OfKind {
+        OfKind {
             pipeline: self.of.pipeline.clone(),
             table: self.of.table.clone(),
             kind,

@@ -101,7 +101,9 @@ impl Error {
     pub fn next(&self) -> Next {
         match self {
             // A topic that is created later needs no new specification.
-            Self::Kafka(kafka::Error::TopicNotFound { .. }) => Next::Later,
+            Self::Kafka(kafka::Error::TopicNotFound { .. })
+            | Self::Fenced { .. }
+            | Self::Stopping => Next::Later,
             Self::Kafka(error) => match error.next() {
                 kafka::Next::Later => Next::Later,
                 kafka::Next::AwaitChange | kafka::Next::Stop => Next::AwaitChange,
@@ -110,7 +112,6 @@ impl Error {
                 lake::Next::Again | lake::Next::Later => Next::Later,
                 lake::Next::AwaitChange | lake::Next::Stop => Next::AwaitChange,
             },
-            Self::Fenced { .. } | Self::Stopping => Next::Later,
             Self::Undecodable { .. } => Next::AwaitChange,
             Self::Refused { reason, .. } => match reason {
                 Reason::SecretMissing => Next::Later,

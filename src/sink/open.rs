@@ -302,7 +302,7 @@ pub(super) fn decoder(
         .filter_map(|column| {
             Some((
                 column.name.clone(),
-                encoding(column.encoding?, &column.data_type),
+                encoding(column.encoding?, column.data_type),
             ))
         })
         .collect();
@@ -327,7 +327,7 @@ pub(super) fn decoder(
     Ok((rows, decoder))
 }
 
-fn encoding(encoding: worker::Encoding, data_type: &worker::ColumnType) -> Encoding {
+fn encoding(encoding: worker::Encoding, data_type: worker::ColumnType) -> Encoding {
     use worker::Encoding as E;
     match encoding {
         E::Days => Encoding::Days,

@@ -59,15 +59,17 @@ pub(super) fn run(context: &Context) {
     let mut backoff = Backoff::default();
     while !context.stop.is_cancelled() {
         context.status.enter(RunState::Starting);
-        let mut committed = false;
-        let ended = Session::open(context).and_then(|session| session.run(&mut committed));
-        let error = match ended {
-            Ok(()) | Err(Error::Stopping) => break,
-            Err(error) => error,
+        let (committed, ended) = match Session::open(context) {
+            Ok(session) => session.run(),
+            Err(error) => (false, Err(error)),
         };
         if committed {
             backoff.reset();
         }
+        let error = match ended {
+            Ok(()) | Err(Error::Stopping) => break,
+            Err(error) => error,
+        };
         let chain = chain(&error);
         context
             .status

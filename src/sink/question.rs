@@ -106,7 +106,7 @@ impl Question {
         let unknown = anchors(
             &self.inquirer,
             &topics,
-            unknown,
+            &unknown,
             self.start_from,
             &self.clock,
         )?;
@@ -167,7 +167,7 @@ pub(super) fn known(state: &State) -> BTreeSet<TopicPartition> {
 pub(super) fn anchors(
     inquirer: &Inquirer,
     topics: &[TopicInfo],
-    unknown: Vec<TopicPartition>,
+    unknown: &[TopicPartition],
     start_from: StartFrom,
     clock: &Clock,
 ) -> Result<Vec<Anchor>, Error> {
@@ -178,7 +178,7 @@ pub(super) fn anchors(
         .iter()
         .map(|topic| (topic.name.as_str(), topic.id))
         .collect();
-    let offsets = inquirer.start_offsets(&unknown, start_from, PATIENCE)?;
+    let offsets = inquirer.start_offsets(unknown, start_from, PATIENCE)?;
     let at_us = clock.now_us();
     let anchor = |(at, offset): (TopicPartition, Result<i64, Error>)| {
         Ok(Anchor {

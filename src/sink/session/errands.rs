@@ -1,0 +1,208 @@
+//! The way to the table and back: what is sent, and what is made of the outcome.
+//!
+//! One errand at a time. The batch that fills meanwhile is worth nothing unless the one before it arrives.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use iceberg::table::Table;
+
+use super::{Session, UnderWay};
+use crate::api::worker::CommitProgress;
+use crate::kafka::{Mode, TopicPartition};
+use crate::lake;
+use crate::sink::commit::{Errand, Outcome, Success};
+use crate::sink::progress::evidence;
+use crate::sink::question::{Answer, known};
+use crate::sink::{Error, of_lake};
+use crate::watermark::{Excluded, contract};
+
+impl Session<'_> {
+    /// Sends what is read, or only the answers, on its way to the table.
+    pub(super) fn send(&mut self, now: Duration) -> Result<(), Error> {
+        let answer = self.answer.take().map(|(answer, _)| answer);
+        let errand = self.errand(answer)?;
+        self.looked = now;
+        let (side, limit, status) = (
+            Arc::clone(&self.side),
+            self.limit.clone(),
+            self.context.status.clone(),
+        );
+        let clock = self.context.clock.clone();
+        let news = errand.news.clone();
+        let excluded = errand
+            .batch
+            .as_ref()
+            .map(|batch| batch.times.excluded)
+            .unwrap_or_default();
+        let task = self.context.runtime.spawn(async move {
+            let told = |error: &lake::Error| {
+                let wrapped = of_lake(error);
+                status.fail(wrapped, error.to_string(), clock.now_us());
+            };
+            side.settle(&errand, &limit, &told).await
+        });
+        self.under_way = Some(UnderWay {
+            task,
+            news,
+            excluded,
+            started: now,
+        });
+        Ok(())
+    }
+
+    pub(super) fn errand(&mut self, answer: Option<Answer>) -> Result<Errand, Error> {
+        let now_us = self.context.clock.now_us();
+        let mut errand = Errand::default();
+        if self.ingest.waiting().rows > 0 {
+            let batch = self.ingest.seal(now_us)?;
+            errand.news.clone_from(&batch.news);
+            errand.batch = Some(batch);
+        } else {
+            errand.news = self.ingest.outlook();
+        }
+        self.context.metrics.held(self.ingest.held_bytes());
+        let counted = self.ingest.take_counted();
+        for name in &counted.new_unknown_fields {
+            tracing::warn!(pipeline = %self.context.spec.id(), field = name, "the table has no column for a field; its values are left out");
+        }
+        self.context.metrics.read(&counted);
+        self.context
+            .status
+            .write(|progress| progress.dead_letters += counted.dead_letters);
+        if let Some(answer) = answer {
+            for news in &mut errand.news {
+                let at = TopicPartition::new(news.topic.as_str(), news.partition);
+                news.asked_end = answer.ends.get(&at).copied();
+            }
+            errand.asked = answer.asked;
+            errand.anchors = answer.unknown;
+        }
+        Ok(errand)
+    }
+
+    /// Takes what became of the errand under way; waits for it if need be.
+    pub(super) fn arrive(&mut self) -> Result<(), Error> {
+        let Some(under_way) = self.under_way.take() else {
+            return Ok(());
+        };
+        let outcome = self
+            .context
+            .runtime
+            .block_on(under_way.task)
+            .map_err(|_| Error::Stopping)??;
+        let now = self.context.clock.monotonic();
+        self.context.status.heal();
+        match outcome {
+            Outcome::Looked(state) => self.state = *state,
+            Outcome::Committed(success) => {
+                self.committed = true;
+                self.ingest.advance_starts(&under_way.news);
+                self.cadence.committed(now, success.attempt);
+                let elapsed = self
+                    .context
+                    .clock
+                    .real(now.saturating_sub(under_way.started));
+                self.note(*success, &under_way.excluded, elapsed)?;
+            }
+        }
+        if self.source.mode() == Mode::Assign {
+            let reading: BTreeSet<TopicPartition> = self
+                .ingest
+                .delivered()
+                .into_iter()
+                .map(|(at, _)| at)
+                .collect();
+            let new: Vec<TopicPartition> =
+                known(&self.state).difference(&reading).cloned().collect();
+            if !new.is_empty() {
+                self.take_over(&new)?;
+            }
+        }
+        self.show();
+        Ok(())
+    }
+
+    fn note(
+        &mut self,
+        success: Success,
+        excluded: &Excluded,
+        elapsed: Duration,
+    ) -> Result<(), Error> {
+        let context = self.context;
+        let before = self.state.published.finalized_before_us;
+        let now_us = context.clock.now_us();
+        let late = success
+            .advanced
+            .as_ref()
+            .map_or(0, |advanced| advanced.late.rows());
+        context.metrics.put(success.rows, excluded, late);
+        let commit = CommitProgress {
+            commit_id: success.commit_id,
+            snapshot_id: success.snapshot_id,
+            at_us: now_us,
+            rows: success.rows,
+            elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),
+        };
+        context.status.committed(commit, excluded);
+        self.state = success.state;
+        let claim = self.state.published.finalized_before_us;
+        tracing::info!(
+            pipeline = %context.spec.id(), table = %context.spec.sink.table, commit_id = %success.commit_id,
+            snapshot_id = success.snapshot_id, rows = success.rows, elapsed_ms = elapsed.as_millis(), "committed",
+        );
+        if let Some(claim_us) = claim.filter(|_| claim > before) {
+            let evidence = evidence(&self.state);
+            tracing::info!(
+                pipeline = %context.spec.id(), table = %context.spec.sink.table,
+                finalized_before = contract::iso(claim_us), evidence, "claim advanced",
+            );
+        }
+        let offsets: Vec<(TopicPartition, i64)> = self
+            .ingest
+            .delivered()
+            .into_iter()
+            .filter_map(|(at, _)| {
+                Some((
+                    at.clone(),
+                    self.state.partition(&at.topic, at.partition)?.next_offset,
+                ))
+            })
+            .collect();
+        self.source.commit_group_offsets(&offsets)?;
+        self.after_commit(success.table);
+        Ok(())
+    }
+
+    /// Processors and maintenance, beside the reading.
+    fn after_commit(&self, table: Table) {
+        let side = Arc::clone(&self.side);
+        let maintainer = self.maintainer.clone().filter(|_| self.owns_maintenance());
+        let now_ms = self.context.clock.now_us() / 1000;
+        self.context.runtime.spawn(async move {
+            side.tell_processors(&table).await;
+            let Some(maintainer) = maintainer else { return };
+            // One at a time; what one run leaves, the next one finds.
+            let Ok(mut maintainer) = maintainer.try_lock() else {
+                return;
+            };
+            match maintainer.run(&*side.catalog, &table, now_ms).await {
+                Ok(report) => tracing::debug!(
+                    expired = report.expired,
+                    deleted = report.deleted,
+                    "maintained"
+                ),
+                Err(error) => {
+                    tracing::debug!(%error, "maintenance comes again with the next commit");
+                }
+            }
+        });
+    }
+
+    /// One worker maintains the table: the one that reads the first partition.
+    fn owns_maintenance(&self) -> bool {
+        let first = known(&self.state).into_iter().next();
+        first.is_some_and(|first| self.ingest.delivered().iter().any(|(at, _)| *at == first))
+    }
+}

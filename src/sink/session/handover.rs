@@ -1,0 +1,137 @@
+//! Partitions that come and go, and the stop.
+//!
+//! A partition is handed over only when what was read of it is on the table or dropped.
+
+use std::time::Duration;
+
+use super::Session;
+use super::opening::settle_start;
+use crate::kafka::{self, Position, TopicPartition};
+use crate::sink::Error;
+use crate::sink::question::PATIENCE;
+use crate::sink::worker::GRACE;
+use crate::watermark::State;
+
+/// How long what was read of a revoked partition may take to be committed: half of librdkafka's default rebalance time-out.
+const HAND_OVER: Duration = Duration::from_secs(150);
+
+impl Session<'_> {
+    /// Begins to read partitions where the table stands.
+    pub(super) fn take_over(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
+        let mut state = self.context.runtime.block_on(self.side.load())?.state;
+        let missing = |state: &State| {
+            partitions
+                .iter()
+                .any(|at| state.partition(&at.topic, at.partition).is_none())
+        };
+        if missing(&state) {
+            state = settle_start(self.context, &self.side, &self.inquirer, state)?;
+        }
+        let starts: Vec<(TopicPartition, Position)> = partitions
+            .iter()
+            .filter_map(|at| {
+                let known = state.partition(&at.topic, at.partition)?;
+                let position = Position {
+                    next_offset: known.next_offset,
+                    leader_epoch: known.leader_epoch,
+                };
+                Some((at.clone(), position))
+            })
+            .collect();
+        if starts.len() < partitions.len() {
+            return Err(kafka::Error::Unreachable {
+                bootstrap_servers: self.context.spec.source.bootstrap_servers.clone(),
+                question: "the partitions that the group assigned",
+                waited: PATIENCE,
+            }
+            .into());
+        }
+        self.source.assign(&starts)?;
+        for (at, position) in &starts {
+            if let Some(slot) = self.source.slot(at) {
+                self.ingest.begin(slot, at, *position, &state);
+            }
+        }
+        self.state = state;
+        self.show();
+        Ok(())
+    }
+
+    /// Gives partitions up: what was read of them is committed first, unless they are lost already.
+    pub(super) fn hand_over(
+        &mut self,
+        partitions: &[TopicPartition],
+        lost: bool,
+    ) -> Result<(), Error> {
+        if lost {
+            // Others may have committed for them already; the fence decides about what is under way.
+            self.arrive()?;
+            self.ingest.give_up();
+        } else {
+            self.commit_rest(HAND_OVER)?;
+        }
+        self.answer = None;
+        self.asking = None;
+        self.source.release(partitions)?;
+        for at in partitions {
+            self.ingest.end(at);
+            self.context.metrics.forget(at);
+        }
+        if lost {
+            self.rewind()?;
+        }
+        self.show();
+        Ok(())
+    }
+
+    /// Reads what is left again from where the table stands.
+    fn rewind(&mut self) -> Result<(), Error> {
+        let state = self.context.runtime.block_on(self.side.load())?.state;
+        let mut positions = Vec::new();
+        for (at, _) in self.ingest.delivered() {
+            let Some(known) = state.partition(&at.topic, at.partition) else {
+                continue;
+            };
+            let position = Position {
+                next_offset: known.next_offset,
+                leader_epoch: known.leader_epoch,
+            };
+            positions.push((at, position));
+        }
+        self.source.seek(&positions)?;
+        for (at, position) in &positions {
+            if let Some(slot) = self.source.slot(at) {
+                self.ingest.begin(slot, at, *position, &state);
+            }
+        }
+        self.state = state;
+        Ok(())
+    }
+
+    /// Waits for what is under way, then commits everything that is read.
+    pub(super) fn commit_rest(&mut self, patience: Duration) -> Result<(), Error> {
+        self.asking = None;
+        let limit = self.limit.clone();
+        let guard = self.context.runtime.spawn(async move {
+            tokio::time::sleep(patience).await;
+            limit.cancel();
+        });
+        let ended = self.arrive().and_then(|()| {
+            if self.ingest.waiting().rows == 0 {
+                return Ok(());
+            }
+            self.send(self.context.clock.monotonic())?;
+            self.arrive()
+        });
+        guard.abort();
+        ended
+    }
+
+    /// The stop: what is read is committed, then the group is left.
+    pub(super) fn leave(&mut self) -> Result<(), Error> {
+        let patience = GRACE;
+        self.commit_rest(patience)?;
+        tracing::info!(pipeline = %self.context.spec.id(), "stopped; everything read is committed");
+        Ok(())
+    }
+}

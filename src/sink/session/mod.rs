@@ -1,0 +1,366 @@
+//! One run of a pipeline from opening its table to the first error or the stop.
+//!
+//! ```text
+//! open: table ─▶ state ─▶ cluster and topics are the same? ─▶ first anchors ─▶ read from the table's offsets
+//! turn: poll, decode ─▶ due? ask the cluster ─▶ answered? seal ─▶ commit beside the reading ─▶ note what became of it
+//! ```
+//!
+//! The thread polls without waiting for anything else: questions and commits run on the runtime and are looked at once a turn.
+//! At most one question and one errand are under way. While a batch is on its way, the next one fills; it is worth nothing
+//! unless the one before arrives, so any failure of the way ends the session and both are read again.
+//!
+//! Rebalances are the exception: a partition is handed over only when what was read of it is on the table or dropped.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::buffer::{Cadence, FILES_DUE};
+use super::commit::{Errand, Outcome, TableSide};
+use super::identity::{self, Seen};
+use super::ingest::{CHUNK, Ingest};
+use super::pipeline::Context;
+use super::question::{Answer, PATIENCE, Question, known};
+use super::{Error, open};
+use crate::kafka::{self, Event, Inquirer, Source, StartFrom, TopicPartition};
+use crate::lake::maintain::Maintainer;
+use crate::process::clock::JumpWatch;
+use crate::watermark::{Contribution, Excluded, PartitionNews, State, advance};
+
+mod errands;
+mod handover;
+mod opening;
+
+/// How long a poll waits for the first message, at most.
+const POLL: Duration = Duration::from_millis(100);
+
+/// How often it is worked out whether the rows at hand could close a cell.
+const OUTLOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long reading may go on after an answer, to reach the ends that it names.
+const CATCH_UP: Duration = Duration::from_secs(2);
+
+/// An open pipeline.
+pub(super) struct Session<'c> {
+    context: &'c Context,
+    side: Arc<TableSide>,
+    state: State,
+    inquirer: Arc<Inquirer>,
+    source: Source,
+    ingest: Ingest,
+    cadence: Cadence,
+    maintainer: Option<Arc<Mutex<Maintainer>>>,
+    asking: Option<Asking>,
+    answer: Option<(Answer, Duration)>,
+    under_way: Option<UnderWay>,
+    watch: JumpWatch,
+    looked: Duration,
+    outlooked: Duration,
+    was_closable: bool,
+    resting: bool,
+    /// Whether anything of this session is on the table.
+    committed: bool,
+    /// Cancelled: errands under way are given up after their present attempt.
+    limit: CancellationToken,
+}
+
+struct Asking {
+    task: JoinHandle<Result<Answer, kafka::Error>>,
+    /// The wall clock jumped meanwhile: the answer's instants mean nothing.
+    void: bool,
+}
+
+struct UnderWay {
+    task: JoinHandle<Result<Outcome, Error>>,
+    news: Vec<PartitionNews>,
+    excluded: Excluded,
+    started: Duration,
+}
+
+impl Session<'_> {
+    /// Reads and commits until an error or the stop; tells whether anything reached the table.
+    ///
+    /// The error says why the session cannot go on. What was read and not committed is given up, and nothing is under way any
+    /// more.
+    pub(super) fn run(mut self) -> (bool, Result<(), Error>) {
+        let ended = self.turns();
+        self.limit.cancel();
+        if let Some(under_way) = self.under_way.take() {
+            // Whatever becomes of it, the next session finds it on the table.
+            drop(self.context.runtime.block_on(under_way.task));
+        }
+        if ended.is_err() {
+            self.ingest.give_up();
+        }
+        for (at, _) in self.ingest.delivered() {
+            self.context.metrics.forget(&at);
+        }
+        (self.committed, ended)
+    }
+
+    fn turns(&mut self) -> Result<(), Error> {
+        loop {
+            if self.context.stop.is_cancelled() {
+                return self.leave();
+            }
+            self.rest_if_far_ahead()?;
+            self.read()?;
+            self.turn()?;
+        }
+    }
+
+    /// Takes what the source has.
+    fn read(&mut self) -> Result<(), Error> {
+        let wait = POLL.min(self.context.clock.real(self.cadence.interval()) / 4);
+        let chunk = self.source.poll_chunk(CHUNK, wait);
+        let now_us = self.context.clock.now_us();
+        let mut poison = None;
+        for message in chunk.messages() {
+            if let Err(error) = self.ingest.take(&message, now_us) {
+                poison = Some(error);
+                break;
+            }
+        }
+        let events = chunk.into_events();
+        if let Some(error) = poison {
+            // What came before it is good: it is committed, and the table then stands exactly at the record.
+            self.commit_rest(PATIENCE)?;
+            return Err(error);
+        }
+        for event in events {
+            self.take_event(event)?;
+        }
+        self.ingest.flush_if_full(now_us)
+    }
+
+    fn take_event(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::EndOfPartition { slot, offset, .. } => {
+                self.ingest.end_of_partition(slot, offset);
+            }
+            Event::Assigned(partitions) => self.take_over(&partitions)?,
+            Event::Revoked { partitions, lost } => self.hand_over(&partitions, lost)?,
+            Event::GroupOffsetsCommitted(Err(code)) => {
+                tracing::debug!(%code, "group offsets are not committed");
+            }
+            Event::GroupOffsetsCommitted(Ok(())) => {}
+            Event::Failed(error) => match error.next() {
+                // librdkafka goes on trying; the partitions it cannot read hold the claim.
+                kafka::Next::Later if !matches!(error, kafka::Error::Fatal { .. }) => {
+                    self.fail(&Error::Kafka(error));
+                }
+                _ => return Err(self.explain(error)),
+            },
+        }
+        Ok(())
+    }
+
+    /// A lost position has a cause that the broker can tell.
+    fn explain(&self, error: kafka::Error) -> Error {
+        if let kafka::Error::PositionLost {
+            topic,
+            partition,
+            offset,
+            ..
+        } = &error
+        {
+            let at = TopicPartition::new(Arc::clone(topic), *partition);
+            if let Ok(explained) = self.inquirer.explain(&at, *offset, PATIENCE) {
+                return explained.into();
+            }
+        }
+        error.into()
+    }
+
+    /// Where a batch has been on its way for long and files pile up, reading rests; the group still hears of us.
+    fn rest_if_far_ahead(&mut self) -> Result<(), Error> {
+        let far = self.under_way.is_some() && self.ingest.waiting().closed_files >= FILES_DUE;
+        if far != self.resting {
+            let own: Vec<TopicPartition> = self
+                .ingest
+                .delivered()
+                .into_iter()
+                .map(|(at, _)| at)
+                .collect();
+            if far {
+                self.source.pause(&own)?;
+            } else {
+                self.source.resume(&own)?;
+            }
+            self.resting = far;
+        }
+        Ok(())
+    }
+
+    /// Looks at what is under way, and begins what is due.
+    fn turn(&mut self) -> Result<(), Error> {
+        let now = self.context.clock.monotonic();
+        if let Some(jump_us) = self.watch.look(&self.context.clock) {
+            tracing::warn!(pipeline = %self.context.spec.id(), jump_ms = jump_us / 1000, "the wall clock jumped; questions are asked again");
+            self.answer = None;
+            if let Some(asking) = &mut self.asking {
+                asking.void = true;
+            }
+        }
+        self.hear(now)?;
+        if self
+            .under_way
+            .as_ref()
+            .is_some_and(|under_way| under_way.task.is_finished())
+        {
+            self.arrive()?;
+        }
+        if self.under_way.is_some() || self.asking.is_some() {
+            return Ok(());
+        }
+        if self.answer.is_some() {
+            if self.has_caught_up(now) {
+                return self.send(now);
+            }
+        } else if self.is_due(now) {
+            self.ask();
+        }
+        Ok(())
+    }
+
+    fn is_due(&mut self, now: Duration) -> bool {
+        let now_us = self.context.clock.now_us();
+        let open_end_us = self.state.open_cell_end_us();
+        let closable = open_end_us
+            .is_none_or(|end_us| now_us - self.side.policy.bounds.max_delay_us >= end_us);
+        let just_closable = closable && !self.was_closable;
+        self.was_closable = closable;
+        if just_closable || self.cadence.look_due(now, self.looked) {
+            return true;
+        }
+        let waiting = self.ingest.waiting();
+        let outlook_due =
+            now.saturating_sub(self.outlooked) >= OUTLOOK_EVERY.min(self.cadence.interval() / 4);
+        let could_close =
+            closable && waiting.rows > 0 && outlook_due && self.could_close(now, now_us);
+        self.cadence.due(now, waiting, could_close)
+    }
+
+    /// Whether the rows at hand would raise the claim, if the broker still named the same partitions.
+    fn could_close(&mut self, now: Duration, now_us: i64) -> bool {
+        self.outlooked = now;
+        let asked = self.state.asked.clone().map(|mut asked| {
+            asked.at_us = now_us;
+            asked
+        });
+        let outlook = Errand {
+            news: self.ingest.outlook(),
+            asked,
+            ..Errand::default()
+        };
+        let contribution: Contribution = self.side.contribution(&outlook, Uuid::nil());
+        let next = advance(&self.state, &self.side.policy, &contribution);
+        next.is_ok_and(|next| {
+            next.claim.finalized_before_us > self.state.published.finalized_before_us
+        })
+    }
+
+    fn ask(&mut self) {
+        let question = Question {
+            inquirer: Arc::clone(&self.inquirer),
+            topics: open::topics(&self.context.spec),
+            clock: self.context.clock.clone(),
+            delivered: self.ingest.delivered(),
+            known: known(&self.state),
+            start_from: StartFrom::Earliest,
+        };
+        let task = self.context.runtime.spawn_blocking(move || question.ask());
+        self.asking = Some(Asking { task, void: false });
+    }
+
+    /// Takes the answer of the cluster, if it is there.
+    fn hear(&mut self, now: Duration) -> Result<(), Error> {
+        let Some(asking) = self.asking.take_if(|asking| asking.task.is_finished()) else {
+            return Ok(());
+        };
+        let mut answer = match self.context.runtime.block_on(asking.task) {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => {
+                self.fail(&Error::Kafka(error));
+                Answer::none()
+            }
+            Err(_) => return Err(Error::Stopping),
+        };
+        if asking.void {
+            answer.asked = None;
+            answer.ends.clear();
+        }
+        let seen = Seen {
+            cluster_id: None,
+            topics: &answer.topics,
+        };
+        identity::check(&self.state, &seen, &self.context.spec)?;
+        for (at, error) in &answer.silent {
+            tracing::warn!(pipeline = %self.context.spec.id(), topic = %at.topic, partition = at.partition, %error, "the end of a partition is not known; it holds the claim");
+        }
+        self.show_partitions(&answer);
+        self.answer = Some((answer, now));
+        Ok(())
+    }
+
+    /// Whether everything below the ends of the answer is read, or enough time was given to it.
+    fn has_caught_up(&self, now: Duration) -> bool {
+        let Some((answer, heard)) = &self.answer else {
+            return true;
+        };
+        let most = CATCH_UP.min(self.context.clock.real(self.cadence.interval()) / 2);
+        if self.context.clock.real(now.saturating_sub(*heard)) >= most || !self.was_closable {
+            return true;
+        }
+        let delivered = self.ingest.delivered();
+        delivered.iter().all(|(at, next)| {
+            answer
+                .ends
+                .get(at)
+                .is_none_or(|end| *next >= end.high_watermark)
+        })
+    }
+
+    fn fail(&self, error: &Error) {
+        tracing::warn!(pipeline = %self.context.spec.id(), reason = error.reason().label(), %error, "it is tried again");
+        self.context.status.fail(
+            error.reason(),
+            error.to_string(),
+            self.context.clock.now_us(),
+        );
+    }
+
+    fn show(&self) {
+        let now_us = self.context.clock.now_us();
+        self.context
+            .status
+            .claimed(&self.state, &self.side.policy, now_us);
+        self.context
+            .metrics
+            .claim(self.state.published.finalized_before_us, now_us);
+    }
+
+    fn show_partitions(&self, answer: &Answer) {
+        let ends: BTreeMap<TopicPartition, i64> = answer
+            .ends
+            .iter()
+            .map(|(at, end)| (at.clone(), end.high_watermark))
+            .collect();
+        let own = self.ingest.delivered();
+        self.context.status.partitions(&self.state, &ends, &own);
+        for (at, _) in &own {
+            let next = self
+                .state
+                .partition(&at.topic, at.partition)
+                .map(|known| known.next_offset);
+            if let (Some(next), Some(end)) = (next, ends.get(at)) {
+                self.context.metrics.lag(at, (end - next).max(0));
+            }
+        }
+    }
+}
