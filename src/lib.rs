@@ -2,6 +2,7 @@
 //!
 //! A room below may be used by the rooms above it, never the other way round; `tests/house.rs` checks it.
 //! From the top:
+//! - `demo`: the whole pipeline in one process: an embedded broker, a generator of changes, the worker, and a judge.
 //! - `sink`: one worker: pipelines from topics into tables, exactly once; accumulators and commit processors.
 //! - `kafka`: the source: assignment, positions, end offsets, identity of cluster and topic, dead letters.
 //! - `lake`: Iceberg tables: opening, writing, committing on a known base, lineage, maintenance.
@@ -12,6 +13,7 @@
 
 pub mod api;
 pub mod cdc;
+pub mod demo;
 pub mod kafka;
 pub mod lake;
 pub mod process;

@@ -1,0 +1,186 @@
+//! Where the demo keeps its table, the manifest that describes the pipeline, and how a person looks at it afterwards.
+
+use std::path::{Path, PathBuf};
+
+use iceberg::{NamespaceIdent, TableIdent};
+
+use crate::{
+    demo::{Error, TOPIC},
+    lake::catalog::{CatalogKind, CatalogSettings},
+};
+
+/// The catalog's name, which a reader has to use, too.
+pub const CATALOG: &str = "tidemark";
+
+/// The table.
+pub const TABLE: &str = "shop.orders";
+
+/// The same as the catalog knows it.
+#[must_use]
+pub fn table() -> TableIdent {
+    let (namespace, name) = TABLE.split_once('.').unwrap_or(("shop", TABLE));
+    TableIdent::new(NamespaceIdent::new(namespace.to_owned()), name.to_owned())
+}
+
+/// The folder of one demo.
+pub struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    /// Prepares `folder`, or a new one among the temporary files.
+    ///
+    /// # Errors
+    /// [`Error::Folder`] when it cannot be made, or when an earlier demo is in it.
+    pub fn prepare(folder: Option<&Path>) -> Result<Self, Error> {
+        let failed = |folder: &Path| {
+            let folder = folder.to_owned();
+            move |source| Error::Folder { folder, source }
+        };
+        let folder = if let Some(folder) = folder {
+            std::fs::create_dir_all(folder).map_err(failed(folder))?;
+            folder.canonicalize().map_err(failed(folder))?
+        } else {
+            let temporary = tempfile::Builder::new().prefix("tidemark-demo-").tempdir();
+            temporary.map_err(failed(&std::env::temp_dir()))?.keep()
+        };
+        let place = Self { folder };
+        if place.catalog().exists() {
+            return Err(Error::Occupied {
+                folder: place.folder,
+            });
+        }
+        std::fs::create_dir_all(place.warehouse()).map_err(failed(&place.folder))?;
+        Ok(place)
+    }
+
+    /// The folder itself.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The file of the SQLite catalog.
+    #[must_use]
+    pub fn catalog(&self) -> PathBuf {
+        self.folder.join("catalog.db")
+    }
+
+    /// The folder of the table's files.
+    #[must_use]
+    pub fn warehouse(&self) -> PathBuf {
+        self.folder.join("warehouse")
+    }
+
+    /// How to open the catalog.
+    #[must_use]
+    pub fn catalog_settings(&self) -> CatalogSettings {
+        let uri = format!("sqlite://{}", self.catalog().display());
+        CatalogSettings {
+            name: CATALOG.to_owned(),
+            warehouse: Some(self.warehouse().display().to_string()),
+            ..CatalogSettings::new(CatalogKind::Sql { uri })
+        }
+    }
+
+    /// Where the manifest is kept.
+    #[must_use]
+    pub fn manifest_file(&self) -> PathBuf {
+        self.folder.join("orders.yaml")
+    }
+
+    /// The pipeline of the demo. Commits come every four minutes, that is 0.8 s of a person's time: fewer of them than usual,
+    /// as each takes as long as ever.
+    #[must_use]
+    pub fn manifest(&self, bootstrap_servers: &str) -> String {
+        format!(
+            "\
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata: {{name: orders, namespace: shop}}
+spec:
+  source:
+    kafka:
+      bootstrapServers: {bootstrap_servers}
+      topics: [{TOPIC}]
+    format: DebeziumJson
+  sink:
+    catalog:
+      type: Sql
+      name: {CATALOG}
+      uri: sqlite://{catalog}
+      warehouse: {warehouse}
+    table: {TABLE}
+    schema:
+      - {{name: id, type: long, key: true}}
+      - {{name: customer_id, type: int}}
+      - {{name: status, type: string}}
+      - {{name: amount, type: \"decimal(12, 2)\", encoding: Plain}}
+      - {{name: note, type: string}}
+      - {{name: created_at, type: timestamptz, encoding: Iso}}
+    commit: {{interval: 4m}}
+  finalization: {{cell: 1h, allowedLateness: 5m, maxDelay: 10m, maxFutureSkew: 5m}}
+",
+            catalog = self.catalog().display(),
+            warehouse = self.warehouse().display(),
+        )
+    }
+
+    /// How to read the table with other programs; `metadata_file` is the newest one.
+    #[must_use]
+    pub fn instructions(&self, metadata_file: &str) -> String {
+        let catalog = self.catalog();
+        let (catalog, warehouse) = (catalog.display(), self.warehouse());
+        let (warehouse, folder) = (warehouse.display(), self.folder.display());
+        let metadata_file = metadata_file.trim_start_matches("file://");
+        format!(
+            r#"The table is in {folder} (delete the folder when you are done). To look at it:
+
+PyIceberg   pip install 'pyiceberg[sql-sqlite,pyarrow,pandas]'
+
+  python3 - <<'END'
+  from pyiceberg.catalog.sql import SqlCatalog
+  table = SqlCatalog("{CATALOG}", uri="sqlite:///{catalog}", warehouse="file://{warehouse}").load_table("{TABLE}")
+  print("complete from", table.properties["tidemark.complete-from"], "before", table.properties["tidemark.finalized-before"])
+  print(table.scan().to_pandas())
+  END
+
+DuckDB   pip install duckdb
+
+  python3 - <<'END'
+  import duckdb
+  duckdb.sql("INSTALL iceberg; LOAD iceberg")
+  duckdb.sql("""SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) AS changes, count(DISTINCT id) AS orders
+      FROM iceberg_scan('{metadata_file}') GROUP BY ALL ORDER BY ALL""").show()
+  END
+
+Spark SQL   pip install pyspark==4.0.*
+
+  spark-sql --packages org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0,org.xerial:sqlite-jdbc:3.50.3.0 \
+    --conf spark.sql.catalog.{CATALOG}=org.apache.iceberg.spark.SparkCatalog \
+    --conf spark.sql.catalog.{CATALOG}.type=jdbc \
+    --conf spark.sql.catalog.{CATALOG}.uri=jdbc:sqlite:{catalog} \
+    --conf spark.sql.catalog.{CATALOG}.warehouse=file://{warehouse} \
+    -e "SHOW TBLPROPERTIES {CATALOG}.{TABLE} ('tidemark.finalized-before');
+        SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) FROM {CATALOG}.{TABLE} GROUP BY 1 ORDER BY 1"
+"#
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two demos in one folder would be one table with rows of two brokers.
+    #[test]
+    fn folder_of_an_earlier_demo_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Place::prepare(Some(folder.path())).expect("an empty folder");
+        std::fs::write(place.catalog(), "").expect("a file");
+        assert!(matches!(
+            Place::prepare(Some(folder.path())),
+            Err(Error::Occupied { .. })
+        ));
+    }
+}
