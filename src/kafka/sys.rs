@@ -8,6 +8,12 @@
 //! What holds everywhere: pointers come from librdkafka 2.12.1 and are used while their owner lives. An event owns its
 //! message, the message its topic handle and payload; [`Consumer`] owns all events it has handed out and drops them, then its
 //! queue, then the client (fields drop in the order of their declaration), as librdkafka asks.
+//!
+//! Read in the C source: an end-of-partition event carries the fetch position, set before the event is queued behind the
+//! messages (`rdkafka_fetcher.c`), and comes again after every move; what was queued before a move, a pause or a release is
+//! dropped when it is taken out, by the partition's version (`rd_kafka_op_version_outdated`), errors of a lost position
+//! excepted. A queue reference keeps the queue's memory; the client empties and closes the queue when it is destroyed, and
+//! a queue made for one question is closed with its reference, so a late answer is destroyed and never delivered.
 #![expect(
     unsafe_code,
     reason = "librdkafka's C interface: end-of-partition offsets, rebalances as values, leader epochs and topic ids have no safe one"
