@@ -91,9 +91,9 @@ pub struct PartitionNews {
     pub topic: String,
     /// Its number.
     pub partition: i32,
-    /// Where the batch starts: the table's next offset. Without a batch, too.
+    /// Where the batch starts: the table's next offset, or the batch is a zombie's.
     pub start_offset: i64,
-    /// Where the batch ends, exclusive; the start where there is no batch.
+    /// Where the batch ends, exclusive. The same as the start: there is no batch, and the table's next offset counts.
     pub end_offset: i64,
     /// The leader epoch of its last row.
     pub leader_epoch: Option<i32>,
@@ -494,37 +494,42 @@ fn derive_partition(base: &State, record: &mut Record, own: &PartitionNews) -> R
     let key = (own.topic.clone(), own.partition);
     let moved = record.partitions.get(&key).map(|moved| moved.next_offset);
     let next_offset = moved.or(known.map(|known| known.next_offset));
-    if next_offset != Some(own.start_offset) {
+    let batch =
+        own.end_offset != own.start_offset || own.stats.is_some() || own.positions.is_some();
+    // Without a batch the position is the table's: a worker may prove for a partition what it has not read itself.
+    let (start_offset, end_offset) = match next_offset {
+        Some(next_offset) if !batch => (next_offset, next_offset),
+        _ => (own.start_offset, own.end_offset),
+    };
+    if next_offset != Some(start_offset) {
         return Err(Misfit::Offset {
             topic: own.topic.clone(),
             partition: own.partition,
-            start_offset: own.start_offset,
+            start_offset,
             next_offset,
         });
     }
-    if own.end_offset < own.start_offset {
+    if end_offset < start_offset {
         return Err(Misfit::Backwards {
             topic: own.topic.clone(),
             partition: own.partition,
-            start_offset: own.start_offset,
-            end_offset: own.end_offset,
+            start_offset,
+            end_offset,
         });
     }
-    let stats = own.stats.map(round_stats);
     let caught_up_us = own
         .asked_end
-        .filter(|end| proves(end, own.end_offset))
+        .filter(|end| proves(end, end_offset))
         .map(|end| floor_second(end.at_us));
     let known_us = known.and_then(|known: &PartitionState| known.caught_up_us);
     let fresher = caught_up_us > known_us || moved.is_some();
-    let news = own.end_offset > own.start_offset || stats.is_some() || own.positions.is_some();
-    if !news && !fresher {
+    if !batch && !fresher {
         return Ok(());
     }
     let entry = record.partitions.entry(key).or_default();
-    entry.next_offset = own.end_offset;
+    entry.next_offset = end_offset;
     entry.leader_epoch = own.leader_epoch;
-    entry.stats = stats;
+    entry.stats = own.stats.map(round_stats);
     entry.caught_up_us = caught_up_us.filter(|_| fresher);
     entry.positions.clone_from(&own.positions);
     Ok(())
@@ -636,12 +641,10 @@ mod tests {
         assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
         assert_eq!(
             next.claim.margin_us,
-            Some(7 * 60 * SECOND),
+            Some(7 * 60 * super::super::SECOND_US),
             "the least greatest event time less the claim"
         );
     }
-
-    const SECOND: i64 = 1_000_000;
 
     #[test]
     fn a_silent_partition_is_released_by_proof_only() {
@@ -890,6 +893,25 @@ mod tests {
         ));
         let anchored = table.try_commit(news("10:50").anchor(0, 0)).unwrap_err();
         assert!(matches!(anchored, Misfit::Anchored { next_offset: 4, .. }));
+    }
+
+    /// Else a worker that lost an idle partition to a peer would have to drop what it read of the others.
+    #[test]
+    fn a_partition_without_a_batch_is_proved_by_the_tables_offset() {
+        let mut table = flowing();
+        table.commit(news("11:30").rows(1, 0, &[]).end("11:30", 4));
+        let known = table.state.partition(TOPIC, 1).unwrap();
+        assert_eq!(
+            (known.next_offset, known.caught_up_us),
+            (4, Some(at("11:30")))
+        );
+        table.commit(news("11:40").rows(1, 9, &[]).end("11:40", 5));
+        let known = table.state.partition(TOPIC, 1).unwrap();
+        assert_eq!(
+            (known.next_offset, known.caught_up_us),
+            (4, Some(at("11:30"))),
+            "its own position counts for nothing"
+        );
     }
 
     #[test]
