@@ -13,16 +13,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use iceberg::spec::DataFile;
+use iceberg::spec::{
+    DataFile, FormatVersion, ManifestFile, Operation, SnapshotSummaryCollector, Summary,
+};
 use iceberg::table::Table;
 use iceberg::transaction::{ApplyTransactionAction, Transaction};
 use iceberg::{
     Catalog, ErrorKind, Namespace, NamespaceIdent, Result as IcebergResult, TableCommit,
-    TableCreation, TableIdent,
+    TableCreation, TableIdent, TableUpdate,
 };
 use uuid::Uuid;
 
 use super::lineage::lineage;
+use super::manifests::Draft;
+use super::raw::RawCommitter;
 use super::{Error, maintain};
 use crate::watermark::contract::COMMIT_ID;
 
@@ -65,6 +69,113 @@ pub async fn commit(catalog: &dyn Catalog, base: &Table, append: &Append) -> Res
     }
 }
 
+/// Commits by hand on exactly `base`, once: as [`commit`], without the client's loads of the whole table before and after.
+///
+/// Where metadata is kept by this process (an SQL catalog) the client reads it twice a commit and writes it once; here it is
+/// written once. `now_ms` is the wall clock, ms since 1970-01-01 UTC. The table that comes back brings the base's storage
+/// credentials.
+///
+/// # Errors
+/// As [`commit`]. Tables of another format version than 2 are [`Error::Refused`].
+pub async fn commit_by_hand(
+    committer: &dyn RawCommitter,
+    base: &Table,
+    append: &Append,
+    now_ms: i64,
+) -> Result<Table, Error> {
+    let failed = |error| not_sent(base, append.commit_id, error);
+    if base.metadata().format_version() != FormatVersion::V2 {
+        return Err(failed(iceberg::Error::new(
+            ErrorKind::FeatureUnsupported,
+            "only tables of format version 2 are committed by hand",
+        )));
+    }
+    let draft = Draft::new(base);
+    let manifests = manifests_with(base, append, &draft).await;
+    let manifests = manifests.map_err(failed)?;
+    let drafted = draft.updates(manifests, hand_summary(base, append), now_ms);
+    let mut updates = drafted.await.map_err(|error| {
+        let text = error.to_string();
+        failed(iceberg::Error::new(ErrorKind::Unexpected, text).with_source(error))
+    })?;
+    if !append.set_properties.is_empty() {
+        updates.push(TableUpdate::SetProperties {
+            updates: append.set_properties.clone().into_iter().collect(),
+        });
+    }
+    let removals = removals(base, append);
+    if !removals.is_empty() {
+        updates.push(TableUpdate::RemoveProperties { removals });
+    }
+    committer.update(base, append.commit_id, updates).await
+}
+
+async fn manifests_with(
+    base: &Table,
+    append: &Append,
+    draft: &Draft<'_>,
+) -> IcebergResult<Vec<ManifestFile>> {
+    let mut manifests = match base.metadata().current_snapshot() {
+        Some(newest) => {
+            let list = base.manifest_list_reader(newest).load().await?;
+            list.consume_entries().into_iter().collect()
+        }
+        None => Vec::new(),
+    };
+    if !append.files.is_empty() {
+        manifests.push(draft.write_added(&append.files).await?);
+    }
+    Ok(manifests)
+}
+
+/// The summary as the client computes it: the format's own keys win, totals go on from the base's.
+fn hand_summary(base: &Table, append: &Append) -> Summary {
+    let metadata = base.metadata();
+    let mut collector = SnapshotSummaryCollector::default();
+    for file in &append.files {
+        let spec = metadata.default_partition_spec().clone();
+        collector.add_file(file, metadata.current_schema().clone(), spec);
+    }
+    let mut properties: HashMap<String, String> = append.summary.clone().into_iter().collect();
+    properties.insert(COMMIT_ID.to_owned(), append.commit_id.to_string());
+    properties.extend(collector.build());
+    let number = |properties: &HashMap<String, String>, key: &str| -> u64 {
+        properties
+            .get(key)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(0)
+    };
+    let newest = metadata.current_snapshot();
+    for (total, added) in [
+        ("total-data-files", "added-data-files"),
+        ("total-records", "added-records"),
+        ("total-files-size", "added-files-size"),
+        ("total-delete-files", "added-delete-files"),
+        ("total-position-deletes", "added-position-deletes"),
+        ("total-equality-deletes", "added-equality-deletes"),
+    ] {
+        let before = newest.map_or(0, |newest| {
+            number(&newest.summary().additional_properties, total)
+        });
+        let after = before + number(&properties, added);
+        properties.insert(total.to_owned(), after.to_string());
+    }
+    Summary {
+        operation: Operation::Append,
+        additional_properties: properties,
+    }
+}
+
+fn removals(base: &Table, append: &Append) -> Vec<String> {
+    let there = base.metadata().properties();
+    append
+        .remove_properties
+        .iter()
+        .filter(|key| !append.set_properties.contains_key(*key) && there.contains_key(*key))
+        .cloned()
+        .collect()
+}
+
 fn stage(base: &Table, append: &Append) -> IcebergResult<Transaction> {
     let mut summary: HashMap<String, String> = append.summary.clone().into_iter().collect();
     summary.insert(COMMIT_ID.to_owned(), append.commit_id.to_string());
@@ -77,21 +188,14 @@ fn stage(base: &Table, append: &Append) -> IcebergResult<Transaction> {
         .set_snapshot_properties(summary)
         .add_data_files(append.files.iter().cloned())
         .apply(transaction)?;
-    let removed: Vec<&String> = append
-        .remove_properties
-        .iter()
-        .filter(|key| {
-            !append.set_properties.contains_key(*key)
-                && base.metadata().properties().contains_key(*key)
-        })
-        .collect();
+    let removed = removals(base, append);
     if !append.set_properties.is_empty() || !removed.is_empty() {
         let mut properties = transaction.update_table_properties();
         for (key, value) in &append.set_properties {
             properties = properties.set(key.clone(), value.clone());
         }
         for key in removed {
-            properties = properties.remove(key.clone());
+            properties = properties.remove(key);
         }
         transaction = properties.apply(transaction)?;
     }
@@ -437,6 +541,68 @@ mod tests {
             panic!("{error:?}");
         };
         assert!(source.to_string().contains("http://silent"), "{source}");
+    }
+
+    /// Whichever way a commit goes, the table is the same.
+    #[tokio::test]
+    async fn a_commit_by_hand_is_the_same_commit() {
+        let (lake, _, base) = meddled(Mischief::Hang).await;
+        let committer = super::super::raw::open_raw(&lake.settings).await.unwrap();
+        let mut by_hand = append(&base, 2..4).await;
+        by_hand.summary = entry("tidemark.writer", "shop.orders");
+        by_hand.set_properties = entry("tidemark.epoch", "1");
+        by_hand.remove_properties = vec!["write.format.default".to_owned()];
+        let table = commit_by_hand(committer.as_ref(), &base, &by_hand, 0)
+            .await
+            .unwrap();
+        let loaded = catalog::load(lake.catalog.as_ref(), &ident())
+            .await
+            .unwrap();
+        assert_eq!(
+            table.metadata(),
+            loaded.metadata(),
+            "the answer is the table"
+        );
+        assert!(
+            !loaded
+                .metadata()
+                .properties()
+                .contains_key("write.format.default")
+        );
+        assert_eq!(loaded.metadata().properties()["tidemark.epoch"], "1");
+        assert_eq!(read_ids(&loaded).await, [1, 2, 3]);
+        let by_client = append(&loaded, 4..6).await;
+        let next = commit(lake.catalog.as_ref(), &loaded, &by_client)
+            .await
+            .unwrap();
+        let walked = lineage(next.metadata()).entries;
+        let keys = |place: usize| -> std::collections::BTreeSet<&String> {
+            walked[place].summary().keys().collect()
+        };
+        let mut hand = keys(1);
+        hand.remove(&"tidemark.writer".to_owned());
+        assert_eq!(keys(0), hand);
+        assert_eq!(walked[0].summary()["total-records"], "5");
+        assert_eq!(read_ids(&next).await, [1, 2, 3, 4, 5]);
+        let stale = commit_by_hand(committer.as_ref(), &base, &append(&base, 7..8).await, 0).await;
+        assert!(matches!(stale.unwrap_err(), Error::Conflict { .. }));
+    }
+
+    #[tokio::test]
+    async fn of_two_first_commits_by_hand_exactly_one_wins() {
+        let lake = fixture::lake().await;
+        let base = fixture::table(lake.catalog.as_ref()).await;
+        let committer = super::super::raw::open_raw(&lake.settings).await.unwrap();
+        let (one, two) = (append(&base, 1..2).await, append(&base, 2..3).await);
+        let (first, second) = tokio::join!(
+            commit_by_hand(committer.as_ref(), &base, &one, 0),
+            commit(lake.catalog.as_ref(), &base, &two),
+        );
+        assert_eq!(u8::from(first.is_ok()) + u8::from(second.is_ok()), 1);
+        let table = catalog::load(lake.catalog.as_ref(), &ident())
+            .await
+            .unwrap();
+        assert_eq!(read_ids(&table).await.len(), 1);
     }
 
     /// Without a snapshot there is no id to assert; "main does not exist" is asserted instead.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use iceberg::TableUpdate;
 use iceberg::spec::{
-    FormatVersion, MAIN_BRANCH, ManifestContentType, ManifestFile, ManifestListWriter,
+    DataFile, FormatVersion, MAIN_BRANCH, ManifestContentType, ManifestFile, ManifestListWriter,
     ManifestWriterBuilder, Operation, Snapshot, SnapshotReference, SnapshotRetention, Summary,
 };
 use iceberg::table::Table;
@@ -60,7 +60,7 @@ pub async fn merge_manifests(
     if small.len() < merge_at.max(2) {
         return Ok(None);
     }
-    let merge = Merge::new(base);
+    let merge = Draft::new(base);
     let merged = merge.rewrite(&small).await?;
     let summary = merge.summary(small.len(), merged.len(), kept.len());
     let manifests = kept.into_iter().chain(merged).collect();
@@ -70,14 +70,15 @@ pub async fn merge_manifests(
     Ok(Some(table))
 }
 
-struct Merge<'a> {
+/// A snapshot in the making, on a base.
+pub(super) struct Draft<'a> {
     base: &'a Table,
-    id: Uuid,
+    pub(super) id: Uuid,
     snapshot_id: i64,
 }
 
-impl<'a> Merge<'a> {
-    fn new(base: &'a Table) -> Self {
+impl<'a> Draft<'a> {
+    pub(super) fn new(base: &'a Table) -> Self {
         let id = maintain::file_mark();
         let mut snapshot_id = 0;
         while snapshot_id == 0 || base.metadata().snapshot_by_id(snapshot_id).is_some() {
@@ -149,6 +150,24 @@ impl<'a> Merge<'a> {
         writer.write_manifest_file().await.map_err(failed)
     }
 
+    /// A manifest of new files.
+    pub(super) async fn write_added(&self, files: &[DataFile]) -> iceberg::Result<ManifestFile> {
+        let metadata = self.base.metadata();
+        let path = self.path(&format!("{}-m0", self.id));
+        let mut writer = ManifestWriterBuilder::new(
+            self.base.file_io().new_output(path)?,
+            Some(self.snapshot_id),
+            metadata.current_schema().clone(),
+            metadata.default_partition_spec().as_ref().clone(),
+        )
+        .build_v2_data();
+        for file in files {
+            // Below zero: inherited from the snapshot.
+            writer.add_file(file.clone(), -1)?;
+        }
+        writer.write_manifest_file().await
+    }
+
     fn summary(&self, replaced: usize, created: usize, kept: usize) -> Summary {
         let newest = self.base.metadata().current_snapshot();
         // Totals go on as they are: no file comes or goes.
@@ -172,7 +191,8 @@ impl<'a> Merge<'a> {
         }
     }
 
-    async fn updates(
+    /// Writes the manifest list; what makes it main's newest snapshot.
+    pub(super) async fn updates(
         &self,
         manifests: Vec<ManifestFile>,
         summary: Summary,
