@@ -2,7 +2,9 @@
 //!
 //! A room below may be used by the rooms above it, never the other way round; `tests/house.rs` checks it.
 //! From the top:
+//! - `cli`: the commands of the program.
 //! - `demo`: the whole pipeline in one process: an embedded broker, a generator of changes, the worker, and a judge.
+//! - `sensor`: reading a table's claim, and waiting for it.
 //! - `sink`: one worker: pipelines from topics into tables, exactly once; accumulators and commit processors.
 //! - `kafka`: the source: assignment, positions, end offsets, identity of cluster and topic, dead letters.
 //! - `lake`: Iceberg tables: opening, writing, committing on a known base, lineage, maintenance.
@@ -13,9 +15,11 @@
 
 pub mod api;
 pub mod cdc;
+pub mod cli;
 pub mod demo;
 pub mod kafka;
 pub mod lake;
 pub mod process;
+pub mod sensor;
 pub mod sink;
 pub mod watermark;

@@ -1,3 +1,7 @@
 //! The command: parse, run, exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tidemark::cli::main(std::env::args_os())
+}

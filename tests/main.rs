@@ -5,8 +5,11 @@
     reason = "the exemption for tests in clippy.toml does not reach the plain functions that they share"
 )]
 
+mod cli;
 mod commits;
 mod formats;
+mod generated;
+mod house;
 mod pipeline;
 mod source;
 mod support;

@@ -127,6 +127,8 @@ pub enum Reason {
     CatalogRefused,
     /// Files cannot be written or read where the table keeps them.
     StorageFailed,
+    /// The table does not exist, and the specification does not say which columns it has.
+    TableNotFound,
     /// The table has another UUID than the one its state names.
     TableRecreated,
     /// The table's layout is not the one that the specification asks for.
@@ -247,6 +249,9 @@ impl Reason {
             }
             Self::StorageFailed => {
                 "check space and rights where the table keeps its files; it is tried again by itself"
+            }
+            Self::TableNotFound => {
+                "set sink.schema so that the table can be made, or make it; it is looked for again by itself"
             }
             Self::TableRecreated => {
                 "if the new table is meant, name its UUID in sink.accept.tableUuid; it then starts without the old one's claim"

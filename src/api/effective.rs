@@ -1004,12 +1004,9 @@ mod tests {
     use super::{super::manifest::load_manifests, *};
 
     fn manifest(extra: &str) -> String {
-        let lines = extra
-            .lines()
-            .map(|line| format!("  {line}\n"))
-            .collect::<String>();
+        let lines = extra.replace('\n', "\n  ");
         format!(
-            "apiVersion: tidemark.dev/v1alpha1\nkind: IngestionPipeline\nmetadata: {{name: orders, namespace: shop}}\nspec:\n{lines}"
+            "apiVersion: tidemark.dev/v1alpha1\nkind: IngestionPipeline\nmetadata: {{name: orders, namespace: shop}}\nspec:\n  {lines}"
         )
     }
 
@@ -1059,11 +1056,14 @@ mod tests {
         let spec = resolved(&format!(
             "{SOURCE}{SINK}finalization: {{completeFrom: '2026-11-30T10:00:00Z'}}\n"
         ));
-        let text = serde_yaml::to_string(&spec).unwrap();
-        let back: EffectiveSpec = serde_yaml::from_str(&text).unwrap();
+        let text = spec.to_yaml();
+        let back = EffectiveSpec::from_yaml(&text).unwrap();
         assert_eq!(back, spec, "{text}");
+        assert!(!text.contains('!'), "{text}");
+        let json = serde_json::to_string(&spec).unwrap();
+        assert_eq!(EffectiveSpec::from_yaml(&json).unwrap(), spec);
         assert_eq!(back.hash(), spec.hash());
-        assert!(serde_yaml::from_str::<EffectiveSpec>(&format!("{text}surplus: 1\n")).is_err());
+        assert!(EffectiveSpec::from_yaml(&format!("{text}surplus: 1\n")).is_err());
     }
 
     /// Only what decides about the claim may raise the policy revision.

@@ -155,7 +155,6 @@ pub mod iso_option {
     ///
     /// # Errors
     /// The serializer fails.
-    #[expect(clippy::ref_option, reason = "serde passes the field by reference")]
     pub fn serialize<S: Serializer>(us: &Option<i64>, serializer: S) -> Result<S::Ok, S::Error> {
         match us {
             Some(us) => serializer.serialize_some(&super::instant(*us)),

@@ -8,6 +8,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
+use serde_yaml::with::singleton_map_recursive;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -544,6 +545,28 @@ impl EffectiveSpec {
     #[must_use]
     pub fn id(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// The specification as a file holds it.
+    ///
+    /// # Panics
+    /// Never: every part of a specification can be written as YAML.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        let mut text = Vec::new();
+        let mut writer = serde_yaml::Serializer::new(&mut text);
+        singleton_map_recursive::serialize(self, &mut writer)
+            .expect("a specification is valid YAML");
+        drop(writer);
+        String::from_utf8(text).expect("YAML is text")
+    }
+
+    /// Reads such a file; JSON is read as well.
+    ///
+    /// # Errors
+    /// The text is none, or has a field that this version does not know.
+    pub fn from_yaml(text: &str) -> Result<Self, serde_yaml::Error> {
+        singleton_map_recursive::deserialize(serde_yaml::Deserializer::from_str(text))
     }
 
     /// A short hash of the whole; equal specifications have equal ones.

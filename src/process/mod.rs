@@ -6,6 +6,7 @@
 
 use std::{
     fmt,
+    io::{self, IsTerminal},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -55,7 +56,7 @@ pub enum Error {
     #[error("signals cannot be received")]
     Signals {
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// A secret is not where it is looked for, or cannot be read.
     #[error(transparent)]
@@ -77,7 +78,8 @@ pub fn start_logging(format: LogFormat, filter: Option<&str>) -> Result<(), Erro
         EnvFilter::try_new(&filter).map_err(|source| Error::LogFilter { filter, source })?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(parsed)
-        .with_writer(std::io::stderr);
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr);
     let started = match format {
         LogFormat::Text => lines.with_target(false).try_init(),
         LogFormat::Json => lines

@@ -1,0 +1,200 @@
+//! The catalog of a reader's command: from flags, from the environment, or from the manifest that writes the table.
+
+use std::{collections::BTreeMap, fs, io, path::PathBuf};
+
+use clap::ValueEnum;
+
+use crate::{
+    api::{self, worker},
+    process::secret::{self, Secret, Secrets},
+    sensor::Catalog,
+};
+
+/// The variable with the credential of the catalog. There is no flag for it: flags are seen by everyone on the machine.
+const CREDENTIAL_VARIABLE: &str = "TIDEMARK_CATALOG_CREDENTIAL";
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Catalog")]
+pub(super) struct CatalogArguments {
+    /// Take catalog and credential from the pipeline in this manifest that writes the table
+    #[arg(short, long, value_name = "MANIFEST")]
+    file: Option<PathBuf>,
+    /// Where the catalog is, as `http://catalog:8181` or `sqlite:///var/lake/catalog.db`
+    ///
+    /// Its credential, where it needs one, is read from the variable `TIDEMARK_CATALOG_CREDENTIAL`.
+    #[arg(
+        long,
+        value_name = "URI",
+        env = "TIDEMARK_CATALOG_URI",
+        hide_env_values = true
+    )]
+    catalog_uri: Option<String>,
+    /// Which protocol it speaks; told by the address where it is left out
+    #[arg(
+        long,
+        value_name = "TYPE",
+        env = "TIDEMARK_CATALOG_TYPE",
+        hide_env_values = true
+    )]
+    catalog_type: Option<Protocol>,
+    /// The name under which a SQL catalog keeps its tables
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "TIDEMARK_CATALOG_NAME",
+        hide_env_values = true,
+        default_value = "default"
+    )]
+    catalog_name: String,
+    /// The warehouse: its name (rest) or its location (sql)
+    #[arg(
+        long,
+        value_name = "WAREHOUSE",
+        env = "TIDEMARK_WAREHOUSE",
+        hide_env_values = true
+    )]
+    warehouse: Option<String>,
+    /// A further option of the catalog or its storage; may be repeated
+    #[arg(long = "catalog-property", value_name = "NAME=VALUE", value_parser = property)]
+    properties: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Protocol {
+    /// The Iceberg REST protocol.
+    Rest,
+    /// Tables in SQLite or PostgreSQL.
+    Sql,
+}
+
+/// Why there is no catalog to ask.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// Nothing names one.
+    #[error(
+        "no catalog is given; write --catalog-uri, set TIDEMARK_CATALOG_URI, or name the pipeline's manifest with --file"
+    )]
+    None,
+    /// The address has no known beginning.
+    #[error(
+        "catalog \"{uri}\": its protocol cannot be told from the address; write --catalog-type rest or sql"
+    )]
+    Protocol {
+        /// The address.
+        uri: String,
+    },
+    /// The manifest cannot be read.
+    #[error("manifest \"{}\" cannot be read", .path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The manifest is wrong.
+    #[error("manifest \"{}\": {}", .path.display(), .faults.join("\n  "))]
+    Faults {
+        /// Which file.
+        path: PathBuf,
+        /// All that is wrong.
+        faults: Vec<String>,
+    },
+    /// No pipeline of the manifest writes the table.
+    #[error("manifest \"{}\" writes no table \"{table}\"; it writes {written}", .path.display())]
+    OtherTable {
+        /// Which file.
+        path: PathBuf,
+        /// The table asked for.
+        table: worker::TableName,
+        /// The tables in it.
+        written: String,
+    },
+    /// The credential is not there.
+    #[error(transparent)]
+    Secret(#[from] secret::Error),
+}
+
+impl CatalogArguments {
+    /// The catalog for a table. The manifest wins over the rest.
+    pub(super) fn resolve(&self, table: &worker::TableName) -> Result<Catalog, Error> {
+        if let Some(path) = &self.file {
+            return from_manifest(path.clone(), table);
+        }
+        let uri = self.catalog_uri.clone().ok_or(Error::None)?;
+        let kind = match self.catalog_type {
+            Some(Protocol::Rest) => worker::CatalogKind::Rest,
+            Some(Protocol::Sql) => worker::CatalogKind::Sql,
+            None => protocol_of(&uri)?,
+        };
+        let settings = worker::Catalog {
+            kind,
+            name: self.catalog_name.clone(),
+            uri,
+            warehouse: self.warehouse.clone(),
+            properties: self.properties.iter().cloned().collect::<BTreeMap<_, _>>(),
+            credential_ref: None,
+        };
+        let credential = std::env::var(CREDENTIAL_VARIABLE).ok().map(Secret::new);
+        Ok(Catalog {
+            settings,
+            credential,
+        })
+    }
+}
+
+fn protocol_of(uri: &str) -> Result<worker::CatalogKind, Error> {
+    match uri.split(':').next() {
+        Some("http" | "https") => Ok(worker::CatalogKind::Rest),
+        Some("sqlite" | "postgres" | "postgresql") => Ok(worker::CatalogKind::Sql),
+        _ => Err(Error::Protocol {
+            uri: uri.to_owned(),
+        }),
+    }
+}
+
+fn from_manifest(path: PathBuf, table: &worker::TableName) -> Result<Catalog, Error> {
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(source) => return Err(Error::File { path, source }),
+    };
+    let loaded = match api::load_manifests(&text) {
+        Ok(loaded) => loaded,
+        Err(faults) => {
+            let faults = faults.iter().map(ToString::to_string).collect();
+            return Err(Error::Faults { path, faults });
+        }
+    };
+    let mut sinks = loaded.into_iter().map(|(_, spec)| spec.sink);
+    let mut written = Vec::new();
+    let Some(sink) = sinks.find(|sink| {
+        sink.table == *table || {
+            written.push(sink.table.to_string());
+            false
+        }
+    }) else {
+        let written = if written.is_empty() {
+            "none".to_owned()
+        } else {
+            written.join(", ")
+        };
+        return Err(Error::OtherTable {
+            path,
+            table: table.clone(),
+            written,
+        });
+    };
+    let credential = sink.catalog.credential_ref.as_ref();
+    let credential = credential
+        .map(|reference| Secrets::from_environment().read(reference))
+        .transpose()?;
+    Ok(Catalog {
+        settings: sink.catalog,
+        credential,
+    })
+}
+
+fn property(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = pair.ok_or_else(|| format!("\"{text}\" is no NAME=VALUE"))?;
+    Ok((name.to_owned(), value.to_owned()))
+}

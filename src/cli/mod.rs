@@ -1,0 +1,239 @@
+//! The commands: one file each, flags in, one call into a room below, an exit code out.
+//!
+//! Answers go to the standard output, everything said beside them to the standard error. A failure is printed with its
+//! whole chain of causes, here and nowhere else.
+//!
+//! [`Exit`] is the one table of exit codes.
+
+use std::{
+    error::Error as StdError,
+    ffi::OsString,
+    fmt::Write as _,
+    io::{self, Write},
+    net::SocketAddr,
+    process::ExitCode,
+};
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+/// The table of exit codes, as `--help` shows it; a macro, so that it can be joined to other text.
+macro_rules! exit_codes {
+    () => {
+        "\
+Exit codes:
+  0    ready: the table is complete there (get: it has a claim)
+  1    not yet; a command that is not about a table has failed
+  2    the command line or a manifest is wrong
+  3    no such table
+  4    incomplete: before the table's complete-from, or in a gap
+  5    held: the table has a claim that does not count, as after a rollback
+  6    ready, but not with the accepted evidence
+  7    the catalog cannot be reached
+  124  the time is over and it is still not yet"
+    };
+}
+
+mod catalog;
+mod completions;
+mod crds;
+mod files;
+mod get;
+pub mod reference;
+mod run;
+mod serve;
+mod wait;
+mod worker;
+
+/// The version with the commit it was built from.
+pub const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("TIDEMARK_COMMIT"),
+    ")"
+);
+
+const EXIT_CODES: &str = exit_codes!();
+
+/// How a command ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// What was asked for is there.
+    Ready = 0,
+    /// It is not there yet; for commands that are not about a table, they failed.
+    NotYet = 1,
+    /// The command line or a manifest is wrong.
+    Usage = 2,
+    /// The catalog has no such table.
+    NoTable = 3,
+    /// The interval lies before the table's complete-from, or meets a gap.
+    Incomplete = 4,
+    /// The table's claim does not count at the moment.
+    Held = 5,
+    /// Ready, but not by the accepted terms alone.
+    OtherEvidence = 6,
+    /// The catalog cannot be reached, or the table cannot be read.
+    CatalogUnreachable = 7,
+    /// The time is over and it is still not yet.
+    TimedOut = 124,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        (exit as u8).into()
+    }
+}
+
+/// Kafka change events into Apache Iceberg, exactly once, with a finalization watermark on every table.
+///
+/// A pipeline reads change events from Kafka topics, appends them to an Iceberg table, and after each commit the table says
+/// before which event time it is complete.
+#[derive(Debug, Parser)]
+#[command(name = "tidemark", version = VERSION, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tidemark run orders.yaml
+  tidemark get shop.orders --catalog-uri http://localhost:8181
+  tidemark wait shop.orders --before 2026-11-30T13:00Z --timeout 2h && spark-submit hourly.py
+  tidemark crds | kubectl apply --server-side -f -
+  source <(tidemark completions bash)";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run pipelines from manifests on this machine
+    Run(run::Arguments),
+    /// Run the pipelines of a folder of effective specifications, as a pod does
+    Worker(worker::Arguments),
+    /// Show before which event time a table is complete
+    Get(get::Arguments),
+    /// Wait until a table is complete up to an instant
+    Wait(wait::Arguments),
+    /// Print the custom resource definitions
+    Crds,
+    /// Print the completions of a shell
+    Completions(completions::Arguments),
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    /// What was written goes nowhere.
+    #[error("the output cannot be written")]
+    Output(#[from] io::Error),
+    /// The files name no pipelines.
+    #[error(transparent)]
+    Files(#[from] files::Error),
+    /// The admin server has no address.
+    #[error(
+        "the admin server cannot listen on {address}; name another address with --admin, as 127.0.0.1:0 for a free port"
+    )]
+    Admin {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The catalog of a table is not given.
+    #[error(transparent)]
+    Catalog(#[from] catalog::Error),
+    /// A table could not be read.
+    #[error(transparent)]
+    Sensor(#[from] crate::sensor::Error),
+    /// Start-up failed.
+    #[error(transparent)]
+    Process(#[from] crate::process::Error),
+}
+
+impl Error {
+    fn exit(&self) -> Exit {
+        match self {
+            Self::Output(_) | Self::Process(_) | Self::Admin { .. } => Exit::NotYet,
+            Self::Catalog(_) | Self::Files(_) => Exit::Usage,
+            Self::Sensor(error) if error.is_no_such_table() => Exit::NoTable,
+            Self::Sensor(_) => Exit::CatalogUnreachable,
+        }
+    }
+}
+
+/// Runs the command that `arguments` name, the program's own name first.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(told) => {
+            // Help and version come this way too, with exit code 0.
+            let printed = told.print();
+            return if printed.is_ok() && !told.use_stderr() {
+                Exit::Ready
+            } else {
+                Exit::Usage
+            }
+            .into();
+        }
+    };
+    let exit = match run(arguments.command, &mut io::stdout()) {
+        Ok(exit) => exit,
+        // The reader of a pipe has seen enough.
+        Err(Error::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ready,
+        Err(error) => {
+            tell(&error);
+            error.exit()
+        }
+    };
+    exit.into()
+}
+
+fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
+    match command {
+        Command::Run(arguments) => run::run(&arguments, out),
+        Command::Worker(arguments) => worker::worker(arguments),
+        Command::Get(arguments) => block_on(get::get(arguments, out)),
+        Command::Wait(arguments) => block_on(wait::wait(arguments, out)),
+        Command::Crds => crds::crds(out),
+        Command::Completions(arguments) => {
+            completions::completions(&arguments, Arguments::command(), out)
+        }
+    }
+}
+
+/// Runs a reader's command: one thread is plenty.
+fn block_on<T>(command: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(command)
+}
+
+/// Prints an error with its causes, each on a line.
+fn tell(error: &dyn StdError) {
+    let mut text = format!("error: {error}\n");
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let _ = writeln!(text, "  because: {inner}");
+        cause = inner.source();
+    }
+    // Where the standard error is closed, nobody is there to be told.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn table_of_exit_codes_is_whole() {
+        for exit in [0, 1, 2, 3, 4, 5, 6, 7, 124] {
+            assert!(EXIT_CODES.contains(&format!("\n  {exit:<3}  ")), "{exit}");
+        }
+        assert_eq!(EXIT_CODES.lines().count(), 10);
+    }
+}

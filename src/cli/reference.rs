@@ -1,0 +1,137 @@
+//! The reference in `docs/reference/`: fields, conditions and reasons, commands, all from where they are defined.
+//!
+//! A test compares the files; nobody writes them by hand.
+
+use std::fmt::Write;
+
+use clap::CommandFactory;
+use serde_json::Value;
+use strum::{EnumMessage, IntoEnumIterator};
+
+use super::{Arguments, EXIT_CODES};
+use crate::api::{
+    condition::{ConditionType, Reason},
+    custom_resource_definitions,
+};
+
+/// The pages, each as a file name and its text.
+#[must_use]
+pub fn pages() -> Vec<(&'static str, String)> {
+    vec![
+        ("pipeline.md", pipeline()),
+        ("conditions.md", conditions()),
+        ("cli.md", commands()),
+    ]
+}
+
+fn conditions() -> String {
+    let mut page = String::from(
+        "# Conditions and reasons\n\n\
+         Written by `cargo test generated`. A reason is a stable name that `/progress`, logs, metrics and conditions share.\n\n\
+         | condition | what it says |\n| --- | --- |\n",
+    );
+    for kind in ConditionType::iter() {
+        let name: &str = kind.into();
+        let _ = writeln!(
+            page,
+            "| `{name}` | {} |",
+            documented(kind.get_documentation())
+        );
+    }
+    page += "\n| reason | what it means | what to do |\n| --- | --- | --- |\n";
+    for reason in Reason::iter() {
+        let meaning = documented(reason.get_documentation());
+        let _ = writeln!(page, "| `{reason}` | {meaning} | {} |", reason.remedy());
+    }
+    page
+}
+
+fn documented(text: Option<&'static str>) -> String {
+    text.unwrap_or_default().replace('|', "\\|")
+}
+
+fn commands() -> String {
+    let mut page = String::from("# Commands\n\nWritten by `cargo test generated`.\n\n```text\n");
+    let _ = writeln!(page, "{EXIT_CODES}\n```");
+    let mut command = Arguments::command()
+        .term_width(100)
+        .disable_help_subcommand(true);
+    command.build();
+    for inner in command.get_subcommands_mut() {
+        let name = inner.get_name().to_owned();
+        let help = inner.render_long_help().to_string();
+        let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let lines = lines.join("\n");
+        let _ = write!(page, "\n## tidemark {name}\n\n```text\n{lines}\n```\n");
+    }
+    page
+}
+
+fn pipeline() -> String {
+    let mut page = String::from(
+        "# IngestionPipeline\n\nWritten by `cargo test generated`. What is left out has its built-in default; nothing is written into the object.\n",
+    );
+    for (_, definition) in custom_resource_definitions() {
+        let definition: Value = serde_yaml::from_str(&definition).expect("it was written as YAML");
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        fields(&schema["properties"]["spec"], "spec", &mut page);
+    }
+    page
+}
+
+/// The fields of an object with a section for each object below it.
+fn fields(schema: &Value, path: &str, page: &mut String) {
+    let required: Vec<&str> = schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let _ = write!(page, "\n## {path}\n");
+    for rule in schema["x-kubernetes-validations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        let _ = write!(
+            page,
+            "\n- rule: {}",
+            rule["message"].as_str().unwrap_or_default()
+        );
+    }
+    page.push('\n');
+    let mut below = Vec::new();
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let kind = kind_of(field);
+        let needed = if required.contains(&name.as_str()) {
+            ", required"
+        } else {
+            ""
+        };
+        let text = field["description"].as_str().unwrap_or_default();
+        let _ = write!(page, "\n**`{name}`** ({kind}{needed}): {text}\n");
+        if field["properties"].is_object() {
+            below.push((field, format!("{path}.{name}")));
+        } else if field["items"]["properties"].is_object() {
+            below.push((&field["items"], format!("{path}.{name}[]")));
+        }
+    }
+    for (field, path) in below {
+        fields(field, &path, page);
+    }
+}
+
+fn kind_of(field: &Value) -> String {
+    if let Some(choices) = field["enum"].as_array() {
+        let choices: Vec<&str> = choices.iter().filter_map(Value::as_str).collect();
+        return choices.join(" or ");
+    }
+    match field["type"].as_str() {
+        Some("array") => format!("list of {}", kind_of(&field["items"])),
+        Some("object") if field["additionalProperties"].is_object() => "map of texts".to_owned(),
+        Some("string") => "text".to_owned(),
+        Some("integer") => "whole number".to_owned(),
+        Some("boolean") => "true or false".to_owned(),
+        kind => kind.unwrap_or("any").to_owned(),
+    }
+}

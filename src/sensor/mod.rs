@@ -1,0 +1,375 @@
+//! Reading a table's claim as anyone may: through the catalog alone, without asking a worker.
+//!
+//! Comes in: a catalog and a table. Goes out: a [`Reading`], what the table says and whether it counts. [`wait`] asks again
+//! until a [`Question`] is answered.
+//!
+//! The readers' rule: a claim counts only if the commit that published it lies in main's history. After a rollback, on a
+//! branch, a copy or a table made again, the properties still show the old claim; it is then held, never believed.
+
+use std::{collections::HashMap, fmt::Write, sync::Arc, time::Duration};
+
+use iceberg::{Catalog as IcebergCatalog, TableIdent, spec::TableMetadata};
+
+use crate::{
+    api::{
+        quantity::{Instant, instant},
+        worker::{self, TableName},
+    },
+    lake::{
+        self,
+        catalog::{CatalogKind, CatalogSettings},
+        lineage::{End, Entry, lineage},
+    },
+    process::{clock::Clock, secret::Secret},
+    watermark::{
+        self, Ancestor, HeldBy, Hold, Lineage, State, TableView, Term,
+        contract::{self, OwnSummary},
+        read_claim,
+    },
+};
+
+pub mod print;
+pub mod verdict;
+
+pub use verdict::{Question, Reading, Standing, TableClaim, Verdict};
+
+/// The ref that claims are about.
+const MAIN: &str = "main";
+
+/// A catalog with its credential.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// Which one and how to reach it.
+    pub settings: worker::Catalog,
+    /// Its credential, where it needs one.
+    pub credential: Option<Secret>,
+}
+
+/// Why a table could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The catalog failed, or has no such table.
+    #[error("table \"{table}\" cannot be read from catalog \"{uri}\"")]
+    Lake {
+        /// The table.
+        table: TableName,
+        /// The catalog's address.
+        uri: String,
+        /// Why.
+        source: Box<lake::Error>,
+    },
+    /// The table's name is none for Iceberg.
+    #[error("\"{table}\" is no name of a table; write namespace.table")]
+    Name {
+        /// The name.
+        table: TableName,
+        /// What the library said.
+        source: Box<iceberg::Error>,
+    },
+}
+
+impl Error {
+    /// Whether the catalog answered that there is no such table.
+    #[must_use]
+    pub fn is_no_such_table(&self) -> bool {
+        matches!(self, Self::Lake { source, .. } if matches!(**source, lake::Error::NoSuchTable { .. }))
+    }
+}
+
+/// Reads one table.
+#[derive(Debug)]
+pub struct Reader {
+    catalog: Arc<dyn IcebergCatalog>,
+    name: TableName,
+    table: TableIdent,
+    uri: String,
+}
+
+impl Reader {
+    /// Opens the catalog.
+    ///
+    /// # Errors
+    /// The catalog cannot be opened, or the name is none.
+    pub async fn open(catalog: &Catalog, table: &TableName) -> Result<Self, Error> {
+        let settings = settings(catalog);
+        let uri = settings.kind.address();
+        let parts = table.namespace.iter().chain([&table.name]);
+        let ident = TableIdent::from_strs(parts);
+        let ident = ident.map_err(|source| Error::Name {
+            table: table.clone(),
+            source: Box::new(source),
+        })?;
+        let opened = lake::catalog::open(&settings).await;
+        let lake = |source| Error::Lake {
+            table: table.clone(),
+            uri: uri.clone(),
+            source: Box::new(source),
+        };
+        Ok(Self {
+            catalog: opened.map_err(lake)?,
+            name: table.clone(),
+            table: ident,
+            uri,
+        })
+    }
+
+    /// What the table says now.
+    ///
+    /// # Errors
+    /// The catalog fails, or has no such table.
+    pub async fn read(&self) -> Result<Reading, Error> {
+        let loaded = lake::catalog::load(&*self.catalog, &self.table).await;
+        let lake = |source| Error::Lake {
+            table: self.name.clone(),
+            uri: self.uri.clone(),
+            source: Box::new(source),
+        };
+        Ok(reading(&self.name, loaded.map_err(lake)?.metadata()))
+    }
+}
+
+fn settings(catalog: &Catalog) -> CatalogSettings {
+    let of = &catalog.settings;
+    let uri = of.uri.clone();
+    let kind = match of.kind {
+        worker::CatalogKind::Rest => CatalogKind::Rest { uri },
+        worker::CatalogKind::Sql => CatalogKind::Sql { uri },
+    };
+    let mut settings = CatalogSettings::new(kind);
+    settings.name.clone_from(&of.name);
+    settings.warehouse.clone_from(&of.warehouse);
+    settings.properties.clone_from(&of.properties);
+    let credential = catalog.credential.as_ref();
+    settings.credential =
+        credential.map(|credential| lake::catalog::Secret::new(credential.expose()));
+    settings
+}
+
+/// The readers' rule over one loaded metadata.
+#[must_use]
+pub fn reading(name: &TableName, metadata: &TableMetadata) -> Reading {
+    Reading {
+        table: name.to_string(),
+        snapshot_id: metadata.current_snapshot_id(),
+        standing: standing(metadata),
+    }
+}
+
+fn standing(metadata: &TableMetadata) -> Standing {
+    let history = lineage(metadata);
+    let ancestry = Lineage {
+        snapshots: history.entries.iter().map(ancestor).collect(),
+        broken: matches!(history.end, End::Expired { .. }),
+    };
+    let view = TableView {
+        table_uuid: metadata.uuid(),
+        table_ref: MAIN,
+        properties: metadata.properties(),
+        lineage: &ancestry,
+    };
+    match read_claim(&view) {
+        watermark::Reading::Nothing => Standing::Unclaimed,
+        watermark::Reading::Held { why, .. } => Standing::Held(why.to_string()),
+        watermark::Reading::Claim(on_table) => claimed(on_table, &view),
+    }
+}
+
+fn ancestor(entry: &Entry) -> Ancestor {
+    Ancestor {
+        snapshot_id: entry.snapshot_id,
+        parent_id: entry.parent_id,
+        summary: entry.summary().clone(),
+    }
+}
+
+/// A claim that counts, with what the newest of our snapshots and the state say beside it.
+fn claimed(on_table: contract::TableClaim, view: &TableView<'_>) -> Standing {
+    let Some(finalized_before_us) = on_table.claim.finalized_before_us else {
+        return Standing::Unclaimed;
+    };
+    let summaries = || {
+        view.lineage
+            .snapshots
+            .iter()
+            .map(|snapshot| &snapshot.summary)
+    };
+    let newest = summaries().find_map(|summary| contract::read_summary(summary).ok().flatten());
+    let state = newest
+        .as_ref()
+        .and_then(|own| state_of(own, view.properties));
+    let grid = newest.as_ref().map(|own| own.record.policy.grid);
+    let undecodable = summaries().filter_map(|summary| {
+        summary
+            .get(contract::EXCLUDED_UNDECODABLE)?
+            .parse::<u64>()
+            .ok()
+    });
+    Standing::Claimed(Box::new(TableClaim {
+        finalized_before_us,
+        accepted: state.as_ref().map(accepted).unwrap_or_default(),
+        bounds: view
+            .properties
+            .get(contract::BOUNDS)
+            .cloned()
+            .unwrap_or_default(),
+        last_final_cell: grid.map(|grid| grid.last_final(finalized_before_us)),
+        cell_us: grid.map(|grid| grid.cell_us()),
+        policy_revision: on_table.policy_revision,
+        commit_id: on_table.commit_id.to_string(),
+        hold: state.as_ref().map(|state| hold_sentence(&state.hold(true))),
+        undecodable: undecodable.sum(),
+        claim: on_table.claim,
+    }))
+}
+
+/// The writer's state, where it is that of its newest commit.
+fn state_of(own: &OwnSummary, properties: &HashMap<String, String>) -> Option<State> {
+    let text = properties.get(&contract::state_property(&own.writer))?;
+    let state = State::decode(text).ok()?;
+    (state.commit_id == own.record.commit_id).then_some(state)
+}
+
+/// How far each set of terms alone carries the claim.
+fn accepted(state: &State) -> Vec<verdict::Accepted> {
+    let sets = (1..1_usize << Term::ALL.len()).map(|set| {
+        let chosen = |(bit, term): (usize, Term)| (set >> bit & 1 == 1).then_some(term);
+        Term::ALL
+            .into_iter()
+            .enumerate()
+            .filter_map(chosen)
+            .collect()
+    });
+    sets.map(|terms| verdict::Accepted {
+        finalized_before_us: state.accepted(&terms),
+        terms,
+    })
+    .collect()
+}
+
+fn hold_sentence(hold: &Hold) -> String {
+    let mut text = match &hold.by {
+        HeldBy::NotAsked => "the broker has not been asked for its partitions".to_owned(),
+        HeldBy::NoPartition => "the topics have no partition".to_owned(),
+        HeldBy::NoTerm => "no term is admitted".to_owned(),
+        HeldBy::Unanchored { topic, partition } => {
+            format!("{topic}/{partition} is new and not anchored yet")
+        }
+        HeldBy::Partition {
+            topic,
+            partition,
+            term: Some(term),
+        } => {
+            format!("waits for {topic}/{partition} by its term {}", term.label())
+        }
+        HeldBy::Partition {
+            topic,
+            partition,
+            term: None,
+        } => {
+            format!("waits for {topic}/{partition}, of which nothing is known yet")
+        }
+        HeldBy::Asked => "waits for the greatest delay after the broker was asked".to_owned(),
+        HeldBy::Clock => "is not over".to_owned(),
+        HeldBy::Policy { revision } => {
+            format!("waits for a worker with policy revision {revision}")
+        }
+    };
+    if let Some(reached_us) = hold.reached_us {
+        let _ = write!(text, ", which has reached {}", Instant(reached_us));
+    }
+    let _ = write!(text, " (since {})", Instant(hold.since_us));
+    text
+}
+
+/// How long and how often to ask.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// When to give up; zero asks once.
+    pub timeout: Duration,
+    /// How long between two questions.
+    pub every: Duration,
+}
+
+/// The end of a wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The verdict on the last reading.
+    pub verdict: Verdict,
+    /// What the table said last.
+    pub reading: Reading,
+}
+
+/// Asks until the table is ready, or can never be, or the time is over. `tell` hears what is waited for when it changes.
+///
+/// # Errors
+/// The table does not exist, or the catalog could not be read when the time was over.
+pub async fn wait(
+    catalog: &Catalog,
+    table: &TableName,
+    question: &Question,
+    (patience, clock): (Patience, &Clock),
+    mut tell: impl FnMut(&str),
+) -> Result<Answer, Error> {
+    let until = clock.monotonic() + patience.timeout;
+    let mut told = String::new();
+    let mut reader = None;
+    loop {
+        let asked = ask(&mut reader, catalog, table).await;
+        let left = until.saturating_sub(clock.monotonic());
+        let waits_for = match asked {
+            Err(error) if error.is_no_such_table() || left.is_zero() => return Err(error),
+            Err(error) => format!("the catalog cannot be read: {}", chain(&error)),
+            Ok(reading) => {
+                let verdict = reading.judge(question);
+                let settled = matches!(verdict, Verdict::Ready | Verdict::Incomplete(_));
+                if settled || left.is_zero() {
+                    return Ok(Answer { verdict, reading });
+                }
+                waits_for(&verdict, &reading)
+            }
+        };
+        if waits_for != told {
+            tell(&waits_for);
+            told = waits_for;
+        }
+        clock.sleep(patience.every.min(left)).await;
+    }
+}
+
+/// Opens the catalog when that has not been possible before, and reads.
+async fn ask(
+    reader: &mut Option<Reader>,
+    catalog: &Catalog,
+    table: &TableName,
+) -> Result<Reading, Error> {
+    match reader {
+        Some(reader) => reader.read().await,
+        None => {
+            reader
+                .insert(Reader::open(catalog, table).await?)
+                .read()
+                .await
+        }
+    }
+}
+
+fn waits_for(verdict: &Verdict, reading: &Reading) -> String {
+    match (verdict, &reading.standing) {
+        (Verdict::Held(why), _) => format!("the claim does not count: {why}"),
+        (Verdict::OtherEvidence, _) => "complete, but not by the accepted terms alone".to_owned(),
+        (_, Standing::Claimed(claim)) => {
+            format!("final before {} so far", instant(claim.finalized_before_us))
+        }
+        _ => "the table makes no claim yet".to_owned(),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let _ = write!(text, ": {inner}");
+        cause = inner.source();
+    }
+    text
+}

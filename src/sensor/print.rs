@@ -1,0 +1,352 @@
+//! A claim for people and for programs.
+//!
+//! Comes in: a reading or a verdict. Goes out: a text, or a struct that is written as JSON or YAML. Instants are ISO 8601 in
+//! UTC everywhere.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::{
+    Answer, Question,
+    verdict::{Reading, Standing, TableClaim, Verdict},
+};
+use crate::{
+    api::{
+        quantity::{Instant, iso, iso_option, length},
+        worker::Interval,
+    },
+    watermark::CompleteFrom,
+};
+
+/// What `get` says, for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The table.
+    pub table: String,
+    /// `claimed`, `unclaimed` or `held`.
+    pub standing: &'static str,
+    /// The newest snapshot: read this one, not a later one that may have been rolled back.
+    pub snapshot_id: Option<i64>,
+    /// Why a claim does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// The claim.
+    #[serde(flatten)]
+    pub claim: Option<ClaimReport>,
+    /// All of it for people.
+    pub sentence: String,
+}
+
+/// A claim, for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimReport {
+    /// Every row with an earlier event time is there.
+    #[serde(rename = "finalizedBefore", with = "iso")]
+    pub finalized_before_us: i64,
+    /// The last final cell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_final_cell: Option<String>,
+    /// From when on that holds; null is from ever on.
+    #[serde(rename = "completeFrom", with = "iso_option")]
+    pub complete_from_us: Option<i64>,
+    /// Where it does not hold.
+    pub gaps: Vec<Interval>,
+    /// The terms that it rests on, as the table's property writes them.
+    pub evidence: Vec<&'static str>,
+    /// The declared bounds that it rests on.
+    pub bounds: String,
+    /// How much disorder it would have survived, ms.
+    pub margin_ms: Option<i64>,
+    /// The epoch.
+    pub epoch: u64,
+    /// The policy revision.
+    pub policy_revision: u64,
+    /// The commit that it is true for.
+    pub commit_id: String,
+    /// What holds the next cell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+    /// Rows that could not be decoded, in the commits that are still on record.
+    pub undecodable: u64,
+}
+
+/// What `wait` says, for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AnswerReport {
+    /// `ready`, `not-yet`, `incomplete`, `held` or `other-evidence`.
+    pub verdict: &'static str,
+    /// The interval that was asked about.
+    pub interval: Interval,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// What the table said last.
+    #[serde(flatten)]
+    pub report: Report,
+}
+
+/// Any report as a JSON object, indented.
+///
+/// # Panics
+/// Never: reports are plain structs with text keys.
+pub fn json(report: &impl Serialize) -> String {
+    serde_json::to_string_pretty(report).expect("a report is valid JSON") + "\n"
+}
+
+/// Any report as YAML.
+///
+/// # Panics
+/// Never: reports are plain structs with text keys.
+pub fn yaml(report: &impl Serialize) -> String {
+    serde_yaml::to_string(report).expect("a report is valid YAML")
+}
+
+/// A reading for programs.
+#[must_use]
+pub fn report(reading: &Reading) -> Report {
+    let (standing, why, claim) = match &reading.standing {
+        Standing::Unclaimed => ("unclaimed", None, None),
+        Standing::Held(why) => ("held", Some(why.clone()), None),
+        Standing::Claimed(claim) => ("claimed", None, Some(claim_report(claim))),
+    };
+    let (table, snapshot_id) = (reading.table.clone(), reading.snapshot_id);
+    Report {
+        table,
+        standing,
+        snapshot_id,
+        why,
+        claim,
+        sentence: sentence(reading),
+    }
+}
+
+fn claim_report(claim: &TableClaim) -> ClaimReport {
+    ClaimReport {
+        finalized_before_us: claim.finalized_before_us,
+        last_final_cell: claim.last_final_cell.clone(),
+        complete_from_us: complete_from_us(claim),
+        gaps: gaps(claim),
+        evidence: evidence(claim),
+        bounds: claim.bounds.clone(),
+        margin_ms: claim.claim.margin_us.map(|us| us.div_euclid(1000)),
+        epoch: claim.claim.epoch,
+        policy_revision: claim.policy_revision,
+        commit_id: claim.commit_id.clone(),
+        hold: claim.hold.clone(),
+        undecodable: claim.undecodable,
+    }
+}
+
+fn complete_from_us(claim: &TableClaim) -> Option<i64> {
+    match claim.claim.complete_from {
+        CompleteFrom::Unbounded => None,
+        CompleteFrom::From(us) => Some(us),
+    }
+}
+
+fn gaps(claim: &TableClaim) -> Vec<Interval> {
+    let stretches = claim.claim.gaps.stretches().iter();
+    stretches
+        .map(|(from_us, before_us)| Interval {
+            from_us: *from_us,
+            before_us: *before_us,
+        })
+        .collect()
+}
+
+fn evidence(claim: &TableClaim) -> Vec<&'static str> {
+    claim
+        .claim
+        .evidence
+        .iter()
+        .map(|term| term.label())
+        .collect()
+}
+
+/// A reading as a sentence that a person understands.
+#[must_use]
+pub fn sentence(reading: &Reading) -> String {
+    let table = &reading.table;
+    let claim = match &reading.standing {
+        Standing::Unclaimed => {
+            return format!(
+                "{table} makes no claim: nothing can be said about which rows are still to come."
+            );
+        }
+        Standing::Held(why) => return format!("{table} has a claim that does not count: {why}."),
+        Standing::Claimed(claim) => claim,
+    };
+    let before = Instant(claim.finalized_before_us);
+    let mut text = match complete_from_us(claim) {
+        None => format!("{table} holds every row with an event time before {before}"),
+        Some(from) if from < claim.finalized_before_us => {
+            format!(
+                "{table} holds every row with an event time from {} to before {before}",
+                Instant(from)
+            )
+        }
+        Some(from) => {
+            return format!(
+                "{table} holds no whole cell yet: it is complete from {} on, and final before {before}.",
+                Instant(from)
+            );
+        }
+    };
+    for (index, gap) in gaps(claim).iter().enumerate() {
+        let word = if index == 0 { ", except those" } else { " and" };
+        let _ = write!(
+            text,
+            "{word} from {} to before {}",
+            Instant(gap.from_us),
+            Instant(gap.before_us)
+        );
+    }
+    text.push('.');
+    if claim.undecodable > 0 {
+        let rows = if claim.undecodable == 1 {
+            "row"
+        } else {
+            "rows"
+        };
+        let _ = write!(
+            text,
+            " {} {rows} of the commits on record could not be decoded and are not among them.",
+            claim.undecodable
+        );
+    }
+    text
+}
+
+/// A reading for people: the sentence, then the values.
+#[must_use]
+pub fn text(reading: &Reading) -> String {
+    let mut text = sentence(reading) + "\n";
+    let Standing::Claimed(claim) = &reading.standing else {
+        return text;
+    };
+    let lines = [
+        ("last final cell", claim.last_final_cell.clone()),
+        ("evidence", Some(evidence(claim).join(", "))),
+        ("bounds", Some(claim.bounds.replace(',', ", "))),
+        ("margin", claim.claim.margin_us.map(length)),
+        ("next cell", claim.hold.clone()),
+        ("snapshot", reading.snapshot_id.map(|id| id.to_string())),
+        ("commit", Some(claim.commit_id.clone())),
+        ("epoch", Some(claim.claim.epoch.to_string())),
+        ("policy revision", Some(claim.policy_revision.to_string())),
+    ];
+    text.push('\n');
+    for (name, value) in lines {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            let _ = writeln!(text, "  {name:<16} {value}");
+        }
+    }
+    text
+}
+
+/// The end of a wait for people: one line.
+#[must_use]
+pub fn answer(answer: &Answer, question: &Question) -> String {
+    let interval = interval(answer, question);
+    let span = format!(
+        "{} to before {}",
+        Instant(interval.from_us),
+        Instant(interval.before_us)
+    );
+    let table = &answer.reading.table;
+    match &answer.verdict {
+        Verdict::Ready => {
+            let snapshot = answer
+                .reading
+                .snapshot_id
+                .map_or_else(String::new, |id| format!("; read snapshot {id}"));
+            format!("ready: {table} is complete from {span}{snapshot}\n")
+        }
+        Verdict::NotYet => format!("not yet: {span}: {}\n", sentence(&answer.reading)),
+        Verdict::Incomplete(why) => format!("incomplete: {table} from {span}: {why}\n"),
+        Verdict::Held(why) => format!("held: {table}: {why}\n"),
+        Verdict::OtherEvidence => {
+            let report = report(&answer.reading);
+            let evidence = report
+                .claim
+                .map_or_else(String::new, |claim| claim.evidence.join(", "));
+            format!(
+                "other evidence: {table} is complete from {span}, but that rests on {evidence}\n"
+            )
+        }
+    }
+}
+
+/// The end of a wait for programs.
+#[must_use]
+pub fn answer_report(answer: &Answer, question: &Question) -> AnswerReport {
+    let (verdict, why) = match &answer.verdict {
+        Verdict::Ready => ("ready", None),
+        Verdict::NotYet => ("not-yet", None),
+        Verdict::Incomplete(why) => ("incomplete", Some(why.clone())),
+        Verdict::Held(why) => ("held", Some(why.clone())),
+        Verdict::OtherEvidence => ("other-evidence", None),
+    };
+    let mut report = report(&answer.reading);
+    report.why = None;
+    AnswerReport {
+        verdict,
+        interval: interval(answer, question),
+        why,
+        report,
+    }
+}
+
+fn interval(answer: &Answer, question: &Question) -> Interval {
+    let cell_us = match &answer.reading.standing {
+        Standing::Claimed(claim) => claim.cell_us,
+        Standing::Unclaimed | Standing::Held(_) => None,
+    };
+    question.interval(cell_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::quantity::parse_instant_us, sensor::verdict::tests::claimed};
+
+    fn at(text: &str) -> i64 {
+        parse_instant_us(text).unwrap()
+    }
+
+    #[test]
+    fn claim_is_a_sentence() {
+        let mut reading = claimed("2026-11-30T08:00:00Z", "2026-11-30T12:00:00Z");
+        let expected = "shop.orders holds every row with an event time from 2026-11-30T08:00:00Z to before 2026-11-30T12:00:00Z.";
+        assert_eq!(sentence(&reading), expected);
+        let Standing::Claimed(claim) = &mut reading.standing else {
+            unreachable!()
+        };
+        claim.claim.complete_from = CompleteFrom::Unbounded;
+        claim
+            .claim
+            .gaps
+            .add(at("2026-11-30T09:00:00Z"), at("2026-11-30T10:00:00Z"));
+        let expected = "shop.orders holds every row with an event time before 2026-11-30T12:00:00Z, except those from 2026-11-30T09:00:00Z to before 2026-11-30T10:00:00Z.";
+        assert_eq!(sentence(&reading), expected);
+    }
+
+    /// Scripts read these names.
+    #[test]
+    fn report_has_its_names() {
+        let report = serde_json::to_value(report(&claimed(
+            "2026-11-30T08:00:00Z",
+            "2026-11-30T12:00:00Z",
+        )))
+        .unwrap();
+        assert_eq!(report["standing"], "claimed");
+        assert_eq!(report["finalizedBefore"], "2026-11-30T12:00:00Z");
+        assert_eq!(report["completeFrom"], "2026-11-30T08:00:00Z");
+        assert_eq!(report["evidence"][1], "caught-up");
+        assert_eq!(report["snapshotId"], 7);
+    }
+}

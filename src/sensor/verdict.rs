@@ -1,0 +1,289 @@
+//! Whether a table is complete over an interval of event time.
+//!
+//! In: what the table says and a question. Out: one verdict. No I/O and no clock: the same question to the same snapshot has
+//! one answer.
+//!
+//! Unknown is never ready: a claim that does not count, and one that the accepted terms do not carry, both say no.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    api::{quantity::instant, worker::Interval},
+    watermark::{Claim, Coverage, Grid, Term},
+};
+
+/// What a table says by the readers' rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// The table, as `namespace.name`.
+    pub table: String,
+    /// Its newest snapshot on main: what a job reads that waited for this claim. None: the table is empty.
+    pub snapshot_id: Option<i64>,
+    /// Whether there is a claim and whether it counts.
+    pub standing: Standing,
+}
+
+/// How a table's claim stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// It has none: nothing writes it, or nothing is final yet.
+    Unclaimed,
+    /// It has one that does not count, and why.
+    Held(String),
+    /// It has one.
+    Claimed(Box<TableClaim>),
+}
+
+/// A claim that counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableClaim {
+    /// What it says.
+    pub claim: Claim,
+    /// Every row with an earlier event time is there.
+    pub finalized_before_us: i64,
+    /// How far each set of accepted terms alone would carry it.
+    pub accepted: Vec<Accepted>,
+    /// What it rests on besides, as `lateness=5m,delay=10m,skew=5m`.
+    pub bounds: String,
+    /// The last final cell, for people.
+    pub last_final_cell: Option<String>,
+    /// The length of a cell, µs; none where another system wrote the claim.
+    pub cell_us: Option<i64>,
+    /// The policy revision.
+    pub policy_revision: u64,
+    /// The commit that it is true for.
+    pub commit_id: String,
+    /// What holds the next cell, as a sentence.
+    pub hold: Option<String>,
+    /// Rows that could not be decoded, in the commits that are still on record.
+    pub undecodable: u64,
+}
+
+/// How far terms carry a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// These terms alone.
+    pub terms: BTreeSet<Term>,
+    /// Carry it up to here; none: nowhere.
+    pub finalized_before_us: Option<i64>,
+}
+
+/// What a reader wants to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The first instant of the interval, µs; none: one cell before its end.
+    pub from_us: Option<i64>,
+    /// The first instant after it, µs.
+    pub before_us: i64,
+    /// The terms that may carry the claim; none: all.
+    pub accept: Option<BTreeSet<Term>>,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Complete: read the snapshot of the reading.
+    Ready,
+    /// The claim has not got there.
+    NotYet,
+    /// Rows of the interval are missing for good, and why.
+    Incomplete(String),
+    /// The claim does not count, and why.
+    Held(String),
+    /// Complete, but not by the accepted terms alone.
+    OtherEvidence,
+}
+
+impl Question {
+    /// The interval for cells of this length, as the pair of its ends in µs.
+    #[must_use]
+    pub fn interval(&self, cell_us: Option<i64>) -> Interval {
+        let cell = cell_us.and_then(|cell_us| Grid::new(cell_us).ok());
+        let one_before = cell.map_or(self.before_us, |grid| grid.floor(self.before_us - 1));
+        Interval {
+            from_us: self.from_us.unwrap_or(one_before),
+            before_us: self.before_us,
+        }
+    }
+}
+
+impl Reading {
+    /// Answers a question.
+    #[must_use]
+    pub fn judge(&self, question: &Question) -> Verdict {
+        let claim = match &self.standing {
+            Standing::Unclaimed => return Verdict::NotYet,
+            Standing::Held(why) => return Verdict::Held(why.clone()),
+            Standing::Claimed(claim) => claim,
+        };
+        let interval = question.interval(claim.cell_us);
+        match claim.claim.covers(interval.from_us, interval.before_us) {
+            Coverage::Ready => {}
+            Coverage::NotYet => return Verdict::NotYet,
+            // It may still fall while the first rows come in: before the claim is there, it is not the last word.
+            Coverage::BeforeCompleteFrom { .. }
+                if claim.finalized_before_us < interval.before_us =>
+            {
+                return Verdict::NotYet;
+            }
+            Coverage::BeforeCompleteFrom { complete_from_us } => {
+                return Verdict::Incomplete(format!(
+                    "the table is complete from {} on only",
+                    instant(complete_from_us)
+                ));
+            }
+            Coverage::Gap { from_us, to_us } => {
+                let (from, to) = (instant(from_us), instant(to_us));
+                return Verdict::Incomplete(format!(
+                    "rows from {from} to before {to} were lost at the source"
+                ));
+            }
+        }
+        match &question.accept {
+            Some(terms) if !claim.carried_by(terms, interval.before_us) => Verdict::OtherEvidence,
+            _ => Verdict::Ready,
+        }
+    }
+}
+
+impl TableClaim {
+    /// Whether these terms alone carry the claim up to `before_us`.
+    fn carried_by(&self, terms: &BTreeSet<Term>, before_us: i64) -> bool {
+        let carried = |accepted: &Accepted| {
+            accepted.terms.is_subset(terms)
+                && accepted
+                    .finalized_before_us
+                    .is_some_and(|us| us >= before_us)
+        };
+        self.claim.evidence.is_subset(terms) || self.accepted.iter().any(carried)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::{
+        api::quantity::parse_instant_us,
+        watermark::{CompleteFrom, Gaps},
+    };
+
+    const HOUR_US: i64 = 3_600_000_000;
+
+    fn at(text: &str) -> i64 {
+        parse_instant_us(text).unwrap()
+    }
+
+    /// A table with a claim over this interval, by both terms; caught-up alone carries it an hour less far.
+    pub(in crate::sensor) fn claimed(from: &str, before: &str) -> Reading {
+        let both = BTreeSet::from([Term::Minimum, Term::CaughtUp]);
+        let only = BTreeSet::from([Term::CaughtUp]);
+        let published = Claim {
+            epoch: 1,
+            finalized_before_us: Some(at(before)),
+            complete_from: CompleteFrom::From(at(from)),
+            gaps: Gaps::default(),
+            evidence: both,
+            margin_us: Some(1_000_000),
+        };
+        let claim = TableClaim {
+            claim: published,
+            finalized_before_us: at(before),
+            accepted: vec![Accepted {
+                terms: only,
+                finalized_before_us: Some(at(before) - HOUR_US),
+            }],
+            bounds: "lateness=5m,delay=10m,skew=5m".into(),
+            last_final_cell: None,
+            cell_us: Some(HOUR_US),
+            policy_revision: 1,
+            commit_id: "c".into(),
+            hold: None,
+            undecodable: 0,
+        };
+        Reading {
+            table: "shop.orders".into(),
+            snapshot_id: Some(7),
+            standing: Standing::Claimed(Box::new(claim)),
+        }
+    }
+
+    fn ask(reading: &Reading, before: &str) -> Verdict {
+        reading.judge(&Question {
+            from_us: None,
+            before_us: at(before),
+            accept: None,
+        })
+    }
+
+    #[test]
+    fn an_hour_is_asked_for_by_its_end() {
+        let reading = claimed("2026-11-30T08:00:00Z", "2026-11-30T12:00:00Z");
+        assert_eq!(ask(&reading, "2026-11-30T12:00:00Z"), Verdict::Ready);
+        assert_eq!(ask(&reading, "2026-11-30T09:00:00Z"), Verdict::Ready);
+        assert_eq!(ask(&reading, "2026-11-30T13:00:00Z"), Verdict::NotYet);
+        // 07:00–08:00 was never read whole.
+        assert!(matches!(
+            ask(&reading, "2026-11-30T08:00:00Z"),
+            Verdict::Incomplete(_)
+        ));
+    }
+
+    #[test]
+    fn gap_makes_its_cells_incomplete_and_no_others() {
+        let mut reading = claimed("2026-11-30T00:00:00Z", "2026-11-30T12:00:00Z");
+        let Standing::Claimed(claim) = &mut reading.standing else {
+            unreachable!()
+        };
+        claim
+            .claim
+            .gaps
+            .add(at("2026-11-30T09:00:00Z"), at("2026-11-30T10:00:00Z"));
+        assert_eq!(ask(&reading, "2026-11-30T09:00:00Z"), Verdict::Ready);
+        assert!(matches!(
+            ask(&reading, "2026-11-30T10:00:00Z"),
+            Verdict::Incomplete(_)
+        ));
+        assert_eq!(ask(&reading, "2026-11-30T11:00:00Z"), Verdict::Ready);
+    }
+
+    #[test]
+    fn claim_counts_as_far_as_the_accepted_terms_carry_it() {
+        let reading = claimed("2026-11-30T00:00:00Z", "2026-11-30T12:00:00Z");
+        let accept = |before: &str, terms: &[Term]| {
+            let accept = Some(terms.iter().copied().collect());
+            reading.judge(&Question {
+                from_us: None,
+                before_us: at(before),
+                accept,
+            })
+        };
+        assert_eq!(
+            accept("2026-11-30T11:00:00Z", &[Term::CaughtUp]),
+            Verdict::Ready
+        );
+        assert_eq!(
+            accept("2026-11-30T12:00:00Z", &[Term::CaughtUp]),
+            Verdict::OtherEvidence
+        );
+        assert_eq!(
+            accept("2026-11-30T11:00:00Z", &[Term::Minimum]),
+            Verdict::OtherEvidence
+        );
+        assert_eq!(
+            accept("2026-11-30T12:00:00Z", &[Term::Minimum, Term::CaughtUp]),
+            Verdict::Ready
+        );
+    }
+
+    #[test]
+    fn claim_that_does_not_count_is_held() {
+        let reading = Reading {
+            standing: Standing::Held("rolled back".into()),
+            ..claimed("2026-11-30T00:00:00Z", "2026-11-30T12:00:00Z")
+        };
+        assert_eq!(
+            ask(&reading, "2026-11-30T01:00:00Z"),
+            Verdict::Held("rolled back".into())
+        );
+    }
+}
