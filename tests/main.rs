@@ -7,6 +7,7 @@
 
 mod cli;
 mod commits;
+mod demo;
 mod formats;
 mod generated;
 mod house;

@@ -27,7 +27,7 @@ use crate::{
 pub struct Findings {
     /// Rows found.
     pub rows: usize,
-    /// How many times the claim went up, each judged.
+    /// How many times the claim went up and covered an hour, each judged.
     pub steps: usize,
     /// Where the claim stands in the end.
     pub finalized_before_us: Option<i64>,
@@ -53,7 +53,8 @@ pub async fn check(table: &Table, record: &Record, declared: Declared) -> Result
         let Some((complete_from_us, finalized_before_us)) = claim_of(entry)? else {
             continue;
         };
-        if findings.finalized_before_us == Some(finalized_before_us) {
+        let says_something = complete_from_us < finalized_before_us;
+        if !says_something || findings.finalized_before_us == Some(finalized_before_us) {
             continue;
         }
         let said = Said {

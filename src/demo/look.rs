@@ -133,25 +133,34 @@ spec:
         let (catalog, warehouse) = (catalog.display(), self.warehouse());
         let (warehouse, folder) = (warehouse.display(), self.folder.display());
         let metadata_file = metadata_file.trim_start_matches("file://");
+        let manifest = self.manifest_file();
+        let manifest = manifest.display();
         format!(
             r#"The table is in {folder} (delete the folder when you are done). To look at it:
+
+Its claim   tidemark get {TABLE} --file {manifest}
 
 PyIceberg   pip install 'pyiceberg[sql-sqlite,pyarrow,pandas]'
 
   python3 - <<'END'
   from pyiceberg.catalog.sql import SqlCatalog
-  table = SqlCatalog("{CATALOG}", uri="sqlite:///{catalog}", warehouse="file://{warehouse}").load_table("{TABLE}")
-  print("complete from", table.properties["tidemark.complete-from"], "before", table.properties["tidemark.finalized-before"])
+  catalog = SqlCatalog("{CATALOG}", uri="sqlite:///{catalog}", warehouse="file://{warehouse}")
+  table = catalog.load_table("{TABLE}")
+  print("complete from", table.properties["tidemark.complete-from"])
+  print("complete before", table.properties["tidemark.finalized-before"])
   print(table.scan().to_pandas())
   END
 
-DuckDB   pip install duckdb
+DuckDB   pip install duckdb==1.5.5 duckdb-extensions duckdb-extension-{{avro,httpfs,iceberg}}==1.5.5
 
   python3 - <<'END'
-  import duckdb
-  duckdb.sql("INSTALL iceberg; LOAD iceberg")
+  import duckdb, duckdb_extensions
+  for name in ("avro", "httpfs", "iceberg"):
+      duckdb_extensions.import_extension(name)
+  duckdb.sql("LOAD iceberg")
   duckdb.sql("""SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) AS changes, count(DISTINCT id) AS orders
-      FROM iceberg_scan('{metadata_file}') GROUP BY ALL ORDER BY ALL""").show()
+      FROM iceberg_scan('{metadata_file}')
+      GROUP BY ALL ORDER BY ALL""").show()
   END
 
 Spark SQL   pip install pyspark==4.0.*

@@ -173,7 +173,7 @@ pub async fn run(options: &Options, out: &mut dyn Write) -> Result<bool, Error> 
     writeln!(out, "{text}").map_err(Error::Screen)?;
     let metadata_file = table.metadata_location().unwrap_or_default();
     write!(out, "{}", place.instructions(metadata_file)).map_err(Error::Screen)?;
-    Ok(report::is_good(&findings))
+    Ok(report::is_good(&findings, &picture))
 }
 
 /// The time that a demo covers, on its own clock.

@@ -58,6 +58,8 @@ pub struct Picture {
     pub late: u64,
     /// What went wrong last; empty when nothing did.
     pub trouble: String,
+    /// Whether a person has ended it early.
+    pub cut_short: bool,
 }
 
 /// One hour of event time.
@@ -478,6 +480,7 @@ mod tests {
             commits: 31,
             late: 4,
             trouble: String::new(),
+            cut_short: false,
         }
     }
 

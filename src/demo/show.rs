@@ -35,6 +35,7 @@ pub(super) struct Show {
     final_at_us: BTreeMap<i64, i64>,
     last_commit: Option<Uuid>,
     commits: u64,
+    cut_short: bool,
 }
 
 impl Show {
@@ -48,6 +49,7 @@ impl Show {
             final_at_us: BTreeMap::new(),
             last_commit: None,
             commits: 0,
+            cut_short: false,
         }
     }
 
@@ -70,7 +72,8 @@ impl Show {
             self.note(&progress);
             if self.stage != Stage::Draining {
                 feed.send_due(|partition| next_offset(&progress, partition))?;
-                if screen.wants_to_quit()? || self.clock.now_us() >= self.span.flow_end_us() {
+                self.cut_short = screen.wants_to_quit()?;
+                if self.cut_short || self.clock.now_us() >= self.span.flow_end_us() {
                     feed.finish().await?;
                     self.stage = Stage::Draining;
                     give_up_us = self.clock.now_us() + micros(PATIENCE * FACTOR);
@@ -149,6 +152,7 @@ impl Show {
                 .as_ref()
                 .map(|error| error.message.clone())
                 .unwrap_or_default(),
+            cut_short: self.cut_short,
         };
         for hour in &mut picture.hours {
             hour.final_at_us = self.final_at_us.get(&hour.start_us).copied();
