@@ -39,7 +39,11 @@ impl Accumulator for RowsPerTenant {
                 *count += 1;
                 continue;
             }
-            let name = if self.rows.len() < TENANTS { tenant } else { "*" };
+            let name = if self.rows.len() < TENANTS {
+                tenant
+            } else {
+                "*"
+            };
             *self.rows.entry(name.to_owned()).or_default() += 1;
         }
     }
@@ -61,7 +65,9 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let loaded = match load_manifests(&fs::read_to_string(path)?) {
         Ok(loaded) => loaded,
         Err(faults) => {
-            faults.iter().for_each(|fault| eprintln!("{fault}"));
+            for fault in faults {
+                eprintln!("{fault}");
+            }
             return Ok(ExitCode::from(2));
         }
     };

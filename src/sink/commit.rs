@@ -23,8 +23,9 @@ use super::metrics::PipelineMetrics;
 use crate::api::Reason;
 use crate::api::worker::SinkAccept;
 use crate::kafka::TopicPartition;
-use crate::lake::commit::{Append, commit};
+use crate::lake::commit::{Append, commit, commit_by_hand};
 use crate::lake::lineage::{End, Entry, Lineage, lineage};
+use crate::lake::raw::RawCommitter;
 use crate::lake::{self, catalog, writer};
 use crate::process::clock::{Backoff, Clock, jittered};
 use crate::watermark::{
@@ -43,6 +44,8 @@ const RACES: u32 = 50;
 pub(super) struct TableSide {
     /// The catalog.
     pub catalog: Arc<dyn Catalog>,
+    /// Commits by hand where this process keeps the table's metadata: an SQL catalog's client reads and writes it thrice.
+    pub by_hand: Option<Arc<dyn RawCommitter>>,
     /// The table's name.
     pub ident: TableIdent,
     /// Who writes.
@@ -287,7 +290,7 @@ impl TableSide {
             set_properties: plan.set_properties,
             remove_properties: plan.remove_properties,
         };
-        match commit(&*self.catalog, &loaded.table, &append).await {
+        match self.send(&loaded.table, &append).await {
             Ok(table) => Ok(Attempted::Done(succeeded(
                 table,
                 plan.advanced,
@@ -300,6 +303,15 @@ impl TableSide {
             Err(error) if error.next() == lake::Next::Later => Ok(Attempted::Outage(error)),
             Err(error) => Err(error.into()),
         }
+    }
+
+    async fn send(&self, base: &Table, append: &Append) -> Result<Table, lake::Error> {
+        let Some(raw) = &self.by_hand else {
+            return commit(&*self.catalog, base, append).await;
+        };
+        // A snapshot's time is the machine's, also where the worker runs on another clock.
+        let now_ms = Clock::system().now_us().div_euclid(1000);
+        commit_by_hand(&**raw, base, append, now_ms).await
     }
 
     fn plan(
@@ -345,7 +357,8 @@ impl TableSide {
         }
     }
 
-    async fn discard(&self, errand: &Errand) {
+    /// Deletes the files of an errand that was never sent.
+    pub(super) async fn discard(&self, errand: &Errand) {
         let Some(batch) = &errand.batch else { return };
         let Ok(table) = catalog::load(&*self.catalog, &self.ident).await else {
             return;

@@ -23,6 +23,8 @@ pub(super) struct Seen<'a> {
     pub cluster_id: Option<&'a str>,
     /// The pipeline's topics.
     pub topics: &'a [TopicInfo],
+    /// Ids of recreated topics that reading may go on with; none while it is under way: it has to begin anew first.
+    pub accept: &'a [Uuid],
 }
 
 /// Compares cluster and topics with the table.
@@ -46,32 +48,49 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, spec: &EffectiveSpec) -> Res
             ),
         ));
     }
-    let by_name: BTreeMap<&str, &TopicInfo> = seen
-        .topics
-        .iter()
-        .map(|topic| (topic.name.as_str(), topic))
-        .collect();
-    for (name, known) in &state.topics {
-        let Some(topic) = by_name.get(name.as_str()) else {
+    check_incarnations(&incarnations(state), seen.topics, seen.accept)?;
+    for topic in seen.topics {
+        let Some(known) = state.topics.get(&topic.name) else {
             continue;
         };
-        if let (Some(table), Some(broker)) = (known.id, topic.id)
-            && table != broker
-            && !spec.source.accept.topic_ids.contains(&broker)
-        {
-            return Err(recreated(name, table, broker));
-        }
-        if let Some(partition) = known
-            .partitions
-            .keys()
-            .find(|partition| !topic.partitions.contains(partition))
-        {
+        let named = |partition: &&i32| topic.partitions.contains(partition);
+        if let Some(partition) = known.partitions.keys().find(|partition| !named(partition)) {
+            let name = &topic.name;
             return Err(Error::refused(
                 Reason::PartitionGone,
                 format!(
                     "topic \"{name}\", partition {partition}: the table has rows of it, the broker no longer names it"
                 ),
             ));
+        }
+    }
+    Ok(())
+}
+
+/// The ids of the topics whose offsets the table counts, where they have one.
+pub(super) fn incarnations(state: &State) -> BTreeMap<String, Uuid> {
+    let ids = state
+        .topics
+        .iter()
+        .filter_map(|(name, topic)| Some((name.clone(), topic.id?)));
+    ids.collect()
+}
+
+/// Compares the ids of topics alone: the same name with another id is another topic.
+///
+/// # Errors
+/// The first that differs and is not accepted.
+pub(super) fn check_incarnations(
+    known: &BTreeMap<String, Uuid>,
+    topics: &[TopicInfo],
+    accept: &[Uuid],
+) -> Result<(), Error> {
+    for topic in topics {
+        if let (Some(table), Some(broker)) = (known.get(&topic.name), topic.id)
+            && *table != broker
+            && !accept.contains(&broker)
+        {
+            return Err(recreated(&topic.name, *table, broker));
         }
     }
     Ok(())

@@ -2,20 +2,25 @@
 //!
 //! One errand at a time. The batch that fills meanwhile is worth nothing unless the one before it arrives.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use iceberg::table::Table;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::{Session, UnderWay};
+use crate::api::Reason;
 use crate::api::worker::CommitProgress;
-use crate::kafka::{Mode, TopicPartition};
+use crate::kafka::{self, Inquirer, Mode, TopicPartition, Topics};
 use crate::lake;
+use crate::process::clock::{Backoff, Clock};
 use crate::sink::commit::{Errand, Outcome, Success};
+use crate::sink::identity::{check_incarnations, incarnations};
 use crate::sink::progress::evidence;
-use crate::sink::question::{Answer, known};
-use crate::sink::{Error, of_lake};
+use crate::sink::question::{Answer, PATIENCE, known};
+use crate::sink::{Error, of_kafka, of_lake};
 use crate::watermark::{Excluded, contract};
 
 impl Session<'_> {
@@ -36,11 +41,18 @@ impl Session<'_> {
             .as_ref()
             .map(|batch| batch.times.excluded)
             .unwrap_or_default();
+        let (inquirer, known) = (Arc::clone(&self.inquirer), incarnations(&self.state));
         let task = self.context.runtime.spawn(async move {
-            let told = |error: &lake::Error| {
-                let wrapped = of_lake(error);
-                status.fail(wrapped, error.to_string(), clock.now_us());
+            let told = |reason: Reason, error: &dyn std::error::Error| {
+                status.fail(reason, error.to_string(), clock.now_us());
             };
+            if errand.batch.is_some()
+                && let Err(error) = verify(inquirer, known, &limit, &told).await
+            {
+                side.discard(&errand).await;
+                return Err(error);
+            }
+            let told = |error: &lake::Error| told(of_lake(error), error);
             side.settle(&errand, &limit, &told).await
         });
         self.under_way = Some(UnderWay {
@@ -179,7 +191,7 @@ impl Session<'_> {
     fn after_commit(&self, table: Table) {
         let side = Arc::clone(&self.side);
         let maintainer = self.maintainer.clone().filter(|_| self.owns_maintenance());
-        let now_ms = self.context.clock.now_us() / 1000;
+        let now_ms = Clock::system().now_us().div_euclid(1000);
         self.context.runtime.spawn(async move {
             side.tell_processors(&table).await;
             let Some(maintainer) = maintainer else { return };
@@ -204,5 +216,35 @@ impl Session<'_> {
     fn owns_maintenance(&self) -> bool {
         let first = known(&self.state).into_iter().next();
         first.is_some_and(|first| self.ingest.delivered().iter().any(|(at, _)| *at == first))
+    }
+}
+
+/// Makes sure that everything read came from the topics whose offsets the table counts. The client reads on without a word in
+/// a topic that was deleted and created anew while it read (librdkafka 2.12.1), so the ids are asked after the last row and
+/// before the commit; an id never comes back.
+async fn verify(
+    inquirer: Arc<Inquirer>,
+    known: BTreeMap<String, Uuid>,
+    limit: &CancellationToken,
+    told: &(dyn Fn(Reason, &dyn std::error::Error) + Sync),
+) -> Result<(), Error> {
+    if known.is_empty() {
+        return Ok(());
+    }
+    let names = Topics::List(known.keys().cloned().collect());
+    let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
+    loop {
+        let (asked, names) = (Arc::clone(&inquirer), names.clone());
+        let asked = tokio::task::spawn_blocking(move || asked.topics(&names, PATIENCE));
+        let error = match asked.await.map_err(|_| Error::Stopping)? {
+            Ok(topics) => return check_incarnations(&known, &topics, &[]),
+            Err(error) if error.next() == kafka::Next::Later => error,
+            Err(error) => return Err(error.into()),
+        };
+        told(of_kafka(&error), &error);
+        tokio::select! {
+            () = tokio::time::sleep(backoff.next_delay()) => {}
+            () = limit.cancelled() => return Err(Error::Stopping),
+        }
     }
 }

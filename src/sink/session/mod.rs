@@ -298,6 +298,7 @@ impl Session<'_> {
         let seen = Seen {
             cluster_id: None,
             topics: &answer.topics,
+            accept: &[],
         };
         identity::check(&self.state, &seen, &self.context.spec)?;
         for (at, error) in &answer.silent {

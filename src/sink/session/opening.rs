@@ -8,7 +8,7 @@ use iceberg::table::Table;
 use tokio::sync::Mutex;
 
 use super::Session;
-use crate::api::worker::{EventTime, RunState};
+use crate::api::worker::{CatalogKind, EventTime, RunState};
 use crate::cdc::Rows;
 use crate::kafka::{DeadLetters, Inquirer, Mode, Source, StartFrom, TopicPartition};
 use crate::lake::maintain::Maintainer;
@@ -150,8 +150,10 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
     let cluster_id = tokio::task::spawn_blocking(move || asked.cluster_id(PATIENCE))
         .await
         .map_err(|_| Error::Stopping)??;
+    let by_hand = (spec.sink.catalog.kind == CatalogKind::Sql).then(|| Arc::clone(&raw));
     let mut side = TableSide {
         catalog,
+        by_hand,
         ident,
         identity: Identity {
             writer: spec.writer_id.clone(),
@@ -194,6 +196,7 @@ pub(super) fn settle_start(
     let seen = Seen {
         cluster_id: Some(&side.identity.cluster_id),
         topics: &topics,
+        accept: &spec.source.accept.topic_ids,
     };
     identity::check(&state, &seen, spec)?;
     let known = known(&state);
