@@ -6,7 +6,24 @@ use std::{
     process::{Command, Output},
 };
 
-use tidemark::api::EffectiveSpec;
+use iceberg::{
+    Catalog, TableIdent,
+    spec::{PrimitiveType, Type},
+    table::Table,
+};
+use tidemark::{
+    api::{EffectiveSpec, quantity::parse_instant_us},
+    lake::{
+        catalog::{CatalogKind, CatalogSettings, open},
+        commit::{Append, commit},
+        table::{Column, Partitioning, TableSpec, open_or_create},
+    },
+    watermark::{
+        Advanced, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Excluded,
+        FromRule, Grid, Identity, PartitionNews, Policy, State, Term, advance, contract,
+    },
+};
+use uuid::Uuid;
 
 fn tidemark(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark"));
@@ -113,6 +130,211 @@ fn missing_table_is_not_an_unreachable_catalog() {
     ];
     let (code, _, told) = ran(&[&wait[..], &catalog].concat());
     assert_eq!(code, 3, "{told}");
+}
+
+fn at(time: &str) -> i64 {
+    parse_instant_us(&format!("2026-11-30T{time}:00Z")).unwrap()
+}
+
+/// A table of one topic with one partition, in hours, with lateness 5m, delay 10m and skew 5m.
+fn policy() -> Policy {
+    let minutes = |minutes: i64| minutes * 60_000_000;
+    Policy {
+        revision: 1,
+        grid: Grid::new(minutes(60)).unwrap(),
+        bounds: Bounds {
+            allowed_lateness_us: minutes(5),
+            max_delay_us: minutes(10),
+            max_future_skew_us: minutes(5),
+            max_age_us: None,
+        },
+        window_commits: 3,
+        window_duration_us: 0,
+        terms: Term::ALL.into(),
+        complete_from: FromRule::Derived,
+    }
+}
+
+fn news(time: &str) -> Contribution {
+    Contribution {
+        commit_id: Uuid::now_v7(),
+        worker: "test".into(),
+        now_us: at(time),
+        subscription: "orders".into(),
+        anchors: Vec::new(),
+        jumps: Vec::new(),
+        partitions: Vec::new(),
+        asked: Some(AskedPartitions {
+            at_us: at(time),
+            topics: [("orders".into(), [0].into())].into(),
+        }),
+        rows: 0,
+        excluded: Excluded::default(),
+        cells: CellCounts::new(policy().grid),
+        event_times: None,
+    }
+}
+
+fn table_spec() -> TableSpec {
+    TableSpec {
+        columns: Some(vec![Column::key(
+            "id",
+            Type::Primitive(PrimitiveType::Long),
+        )]),
+        metadata_columns: Vec::new(),
+        partitioning: Partitioning::None,
+        properties: [].into(),
+        location: None,
+    }
+}
+
+async fn committed(
+    catalog: &dyn Catalog,
+    base: &Table,
+    advanced: &Advanced,
+    news: &Contribution,
+) -> Table {
+    let properties = contract::properties(advanced);
+    let append = Append {
+        commit_id: news.commit_id,
+        summary: contract::summary(advanced, news),
+        set_properties: properties.set,
+        remove_properties: Vec::new(),
+        ..Append::default()
+    };
+    commit(catalog, base, &append).await.unwrap()
+}
+
+/// Anchored at 09:10, so complete from 10:00 on; read to its end at 12:20, so final before 12:00 by the term caught-up.
+async fn claimed_table(catalog: &dyn Catalog, ident: &TableIdent) -> Table {
+    let table = open_or_create(catalog, ident, &table_spec())
+        .await
+        .unwrap()
+        .table;
+    let identity = Identity {
+        writer: "shop.orders".into(),
+        cluster_id: "cluster".into(),
+        installation: "local".into(),
+        table_uuid: table.metadata().uuid(),
+        table_ref: "main".into(),
+    };
+    let mut first = news("09:10");
+    first.anchors.push(Anchor {
+        topic: "orders".into(),
+        topic_id: None,
+        partition: 0,
+        offset: 7,
+        at_us: at("09:10"),
+    });
+    let anchored = advance(
+        &State::new(identity, "orders", policy(), at("09:10")),
+        &policy(),
+        &first,
+    )
+    .unwrap();
+    let table = committed(catalog, &table, &anchored, &first).await;
+    let mut second = news("12:20");
+    second.partitions.push(PartitionNews {
+        topic: "orders".into(),
+        partition: 0,
+        start_offset: 7,
+        end_offset: 7,
+        leader_epoch: None,
+        stats: None,
+        positions: None,
+        newest_change: None,
+        asked_end: Some(AskedEnd {
+            at_us: at("12:20"),
+            high_watermark: 7,
+            delivered: 7,
+        }),
+    });
+    let caught_up = advance(&anchored.state, &policy(), &second).unwrap();
+    committed(catalog, &table, &caught_up, &second).await
+}
+
+/// A shell goes on or stops by these numbers.
+#[test]
+fn exit_codes_answer_the_question() {
+    let folder = tempfile::tempdir().unwrap();
+    let warehouse = format!("file://{}", folder.path().display());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let settings = CatalogSettings {
+        name: "default".into(),
+        warehouse: Some(warehouse.clone()),
+        ..CatalogSettings::new(CatalogKind::Sql {
+            uri: sqlite(folder.path()),
+        })
+    };
+    runtime.block_on(async {
+        let catalog = open(&settings).await.unwrap();
+        let ident = |name: &str| TableIdent::from_strs(["shop", name]).unwrap();
+        let table = claimed_table(&*catalog, &ident("orders")).await;
+        // A copy carries the properties of the original, and its claim is not its own.
+        let properties = table.metadata().properties().clone().into_iter().collect();
+        let copy = TableSpec {
+            properties,
+            ..table_spec()
+        };
+        open_or_create(&*catalog, &ident("copy"), &copy)
+            .await
+            .unwrap();
+        open_or_create(&*catalog, &ident("fresh"), &table_spec())
+            .await
+            .unwrap();
+    });
+    let uri = sqlite(folder.path());
+    let asked = |arguments: &str| {
+        let mut arguments: Vec<&str> = arguments.split(' ').collect();
+        arguments.extend(["--catalog-uri", &uri, "--warehouse", &warehouse]);
+        ran(&arguments)
+    };
+    let day = "2026-11-30T";
+    let cases = [
+        ("get shop.orders".to_owned(), 0),
+        ("get shop.fresh".to_owned(), 1),
+        ("get shop.copy".to_owned(), 5),
+        (format!("wait shop.orders --before {day}12:00Z"), 0),
+        (
+            format!("wait shop.orders --before {day}12:00Z --from {day}10:00Z --accept caught-up"),
+            0,
+        ),
+        (
+            format!("wait shop.orders --before {day}13:00Z --timeout 0s"),
+            1,
+        ),
+        (
+            format!("wait shop.orders --before {day}13:00Z --timeout 1s --every 500ms"),
+            124,
+        ),
+        (
+            format!("wait shop.orders --before {day}12:00Z --from {day}09:00Z"),
+            4,
+        ),
+        (format!("wait shop.orders --before {day}10:00Z"), 4),
+        (
+            format!("wait shop.copy --before {day}12:00Z --timeout 0s"),
+            5,
+        ),
+        (
+            format!("wait shop.orders --before {day}12:00Z --accept minimum --timeout 0s"),
+            6,
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let (code, out, told) = asked(&arguments);
+        assert_eq!(code, expected, "{arguments}\n{out}{told}");
+    }
+    let (_, out, _) = asked("get shop.orders");
+    let sentence = "shop.orders holds every row with an event time from 2026-11-30T10:00:00Z to before 2026-11-30T12:00:00Z.";
+    assert_eq!(out.lines().next(), Some(sentence), "{out}");
+    let (_, out, _) = asked("get shop.orders -o json");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["finalizedBefore"], "2026-11-30T12:00:00Z");
+    assert_eq!(report["evidence"], serde_json::json!(["caught-up"]));
 }
 
 #[test]
