@@ -10,6 +10,7 @@ pub mod condition;
 pub mod effective;
 pub mod manifest;
 pub mod pipeline;
+mod progress;
 pub mod quantity;
 pub mod worker;
 

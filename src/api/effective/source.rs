@@ -1,0 +1,332 @@
+//! The rules of `spec.source` and `spec.eventTime`.
+//!
+//! Options of the client that would break exactly-once, and secrets, are refused by name, and their values are not shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use regex::Regex;
+
+use super::{Broken, Rules, is_secret, sink::is_encoding_of};
+use crate::api::{
+    pipeline::{
+        ColumnSpec, EventTimeFrom, EventTimeSpec, IngestionPipelineSpec, KafkaSpec, Operations,
+        SourceSpec, StartFromName,
+    },
+    quantity::parse_instant_us,
+    worker::{
+        ColumnType, Encoding, EventTime, Format, OnGap, Source, SourceAccept, StartFrom, Topics,
+    },
+};
+
+/// Options of the Kafka client that a manifest may not set, each with what stands in its place.
+pub const REFUSED_KAFKA_PROPERTIES: [(&str, &str); 22] = [
+    ("bootstrap.servers", "set source.kafka.bootstrapServers"),
+    ("metadata.broker.list", "set source.kafka.bootstrapServers"),
+    ("group.id", "set source.kafka.groupId"),
+    (
+        "group.instance.id",
+        "members of the group come and go by themselves",
+    ),
+    (
+        "group.protocol",
+        "the protocol of the group is part of exactly-once",
+    ),
+    (
+        "partition.assignment.strategy",
+        "the group is cooperative-sticky: exactly-once rests on it",
+    ),
+    (
+        "enable.auto.commit",
+        "the table alone decides where reading goes on",
+    ),
+    (
+        "auto.commit.enable",
+        "the table alone decides where reading goes on",
+    ),
+    (
+        "auto.commit.interval.ms",
+        "the table alone decides where reading goes on",
+    ),
+    (
+        "enable.auto.offset.store",
+        "the table alone decides where reading goes on",
+    ),
+    (
+        "auto.offset.reset",
+        "a lost offset is never skipped silently; set source.kafka.startFrom or source.onGap",
+    ),
+    (
+        "isolation.level",
+        "rows of aborted transactions are never read",
+    ),
+    ("enable.partition.eof", "positions rest on it"),
+    (
+        "allow.auto.create.topics",
+        "a topic that does not exist is told, not made",
+    ),
+    (
+        "enable.idempotence",
+        "dead letters are written idempotently",
+    ),
+    ("transactional.id", "the worker writes no transactions"),
+    ("acks", "dead letters are written to all replicas"),
+    (
+        "request.required.acks",
+        "dead letters are written to all replicas",
+    ),
+    ("sasl.password", "a secret never stands in a manifest"),
+    ("ssl.key.password", "a secret never stands in a manifest"),
+    ("ssl.key.pem", "a secret never stands in a manifest"),
+    (
+        "ssl.keystore.password",
+        "a secret never stands in a manifest",
+    ),
+];
+
+impl Rules {
+    pub(super) fn source(&mut self, spec: &SourceSpec, default_group: String) -> Source {
+        let kafka = &spec.kafka;
+        let topics = self.topics(kafka);
+        let start_from = self.start_from(kafka);
+        self.kafka_properties(kafka);
+        let dead_letter = spec
+            .dead_letter
+            .as_ref()
+            .map(|dead_letter| dead_letter.topic.clone());
+        if let Some(topic) = &dead_letter {
+            self.dead_letter(topic, &topics);
+        }
+        let accept = spec.accept.clone();
+        Source {
+            bootstrap_servers: kafka.bootstrap_servers.clone(),
+            topics,
+            start_from,
+            group_id: kafka.group_id.clone().unwrap_or(default_group),
+            properties: kafka.properties.clone().unwrap_or_default(),
+            format: spec.format,
+            on_gap: spec.on_gap.unwrap_or(OnGap::Stop),
+            dead_letter,
+            accept: accept.map_or_else(SourceAccept::default, |accept| SourceAccept {
+                cluster_id: accept.cluster_id,
+                topic_ids: accept.topic_ids.unwrap_or_default(),
+            }),
+        }
+    }
+
+    fn topics(&mut self, kafka: &KafkaSpec) -> Topics {
+        let pair = ["spec.source.kafka.topics", "spec.source.kafka.topicPattern"];
+        match (&kafka.topics, &kafka.topic_pattern) {
+            (Some(topics), None) => {
+                let distinct: BTreeSet<&String> = topics.iter().collect();
+                if distinct.len() < topics.len() {
+                    self.refuse(
+                        pair[0],
+                        &topics.join(", "),
+                        "names a topic twice",
+                        "name each once",
+                    );
+                }
+                Topics::List(topics.clone())
+            }
+            (None, Some(pattern)) => {
+                if let Err(error) = Regex::new(pattern) {
+                    let last = error.to_string();
+                    let last = last.lines().last().unwrap_or_default().to_owned();
+                    self.refuse(pair[1], pattern, "is no regular expression", last);
+                }
+                Topics::Pattern(pattern.clone())
+            }
+            (topics, _) => {
+                let problem = if topics.is_some() {
+                    "do not go together"
+                } else {
+                    "are both missing"
+                };
+                self.refuse_pair(pair, problem, "set one of them");
+                Topics::List(Vec::new())
+            }
+        }
+    }
+
+    fn start_from(&mut self, kafka: &KafkaSpec) -> StartFrom {
+        let paths = [
+            "spec.source.kafka.startFrom",
+            "spec.source.kafka.startTimestamp",
+        ];
+        let by_time = kafka.start_from == Some(StartFromName::Timestamp);
+        if by_time != kafka.start_timestamp.is_some() {
+            let remedy = "write startFrom: Timestamp with startTimestamp, or neither";
+            self.refuse_pair(paths, "do not go together", remedy);
+        }
+        if let Some(text) = &kafka.start_timestamp {
+            let instant = parse_instant_us(&text.0);
+            if instant.is_none() {
+                let remedy = "write it with its offset, as 2026-11-30T10:00:00Z";
+                self.refuse(paths[1], &text.0, "is no instant", remedy);
+            }
+            return StartFrom::Timestamp(instant.unwrap_or_default());
+        }
+        match kafka.start_from {
+            Some(StartFromName::Latest) => StartFrom::Latest,
+            _ => StartFrom::Earliest,
+        }
+    }
+
+    fn kafka_properties(&mut self, kafka: &KafkaSpec) {
+        for name in kafka.properties.iter().flat_map(BTreeMap::keys) {
+            let path = format!("spec.source.kafka.properties[{name}]");
+            let listed = REFUSED_KAFKA_PROPERTIES
+                .iter()
+                .find(|(refused, _)| refused == name);
+            let why = listed.map(|(_, why)| *why).or_else(|| {
+                let secret = is_secret(name);
+                secret.then_some("a secret never stands in a manifest")
+            });
+            if let Some(why) = why {
+                // The value is not shown: it may be a secret.
+                self.broken
+                    .push(Broken::new(&path, None, "may not be set", why));
+            }
+        }
+    }
+
+    fn dead_letter(&mut self, topic: &str, topics: &Topics) {
+        let (other, reads_it) = match topics {
+            Topics::List(list) => (
+                "spec.source.kafka.topics",
+                list.iter().any(|listed| listed == topic),
+            ),
+            Topics::Pattern(pattern) => {
+                let whole = Regex::new(&format!("^(?:{pattern})$"));
+                (
+                    "spec.source.kafka.topicPattern",
+                    whole.is_ok_and(|whole| whole.is_match(topic)),
+                )
+            }
+        };
+        if reads_it {
+            let pair = ["spec.source.deadLetter.topic", other];
+            self.refuse_pair(
+                pair,
+                "name one topic",
+                "take another one: its rows would be read again",
+            );
+        }
+    }
+
+    pub(super) fn event_time(&mut self, spec: &IngestionPipelineSpec) -> EventTime {
+        let default = match spec.source.format {
+            Format::DebeziumJson => EventTimeFrom::SourceCommit,
+            Format::Json => EventTimeFrom::RecordTimestamp,
+        };
+        let none = EventTimeSpec {
+            from: None,
+            column: None,
+            header: None,
+            encoding: None,
+            operations: None,
+        };
+        let own = spec.event_time.as_ref().unwrap_or(&none);
+        let from = own.from.unwrap_or(default);
+        let paths = [
+            "spec.eventTime.from",
+            "spec.eventTime.column",
+            "spec.eventTime.header",
+        ];
+        let takes = [from == EventTimeFrom::Column, from == EventTimeFrom::Header];
+        if takes[0] != own.column.is_some() {
+            self.refuse_pair(
+                [paths[0], paths[1]],
+                "do not go together",
+                "write from: Column with column, or neither",
+            );
+        }
+        if takes[1] != own.header.is_some() {
+            self.refuse_pair(
+                [paths[0], paths[2]],
+                "do not go together",
+                "write from: Header with header, or neither",
+            );
+        }
+        if own.operations.is_some() && !takes[0] {
+            self.refuse_pair(
+                [paths[0], "spec.eventTime.operations"],
+                "do not go together",
+                "operations goes with from: Column",
+            );
+        }
+        if own.encoding.is_some() && !takes[1] {
+            let remedy = "encoding goes with from: Header; a column's stands in sink.schema";
+            self.refuse_pair(
+                [paths[0], "spec.eventTime.encoding"],
+                "do not go together",
+                remedy,
+            );
+        }
+        match from {
+            EventTimeFrom::RecordTimestamp => EventTime::RecordTimestamp,
+            EventTimeFrom::SourceCommit => {
+                if spec.source.format == Format::Json {
+                    let remedy =
+                        "Json carries no commit time: take Column, Header or RecordTimestamp";
+                    self.refuse_pair(
+                        [paths[0], "spec.source.format"],
+                        "do not go together",
+                        remedy,
+                    );
+                }
+                EventTime::SourceCommit
+            }
+            EventTimeFrom::Column => self.event_column(spec, own),
+            EventTimeFrom::Header => self.event_header(own),
+        }
+    }
+
+    fn event_header(&mut self, own: &EventTimeSpec) -> EventTime {
+        let encoding = own.encoding.unwrap_or(Encoding::Millis);
+        if !is_encoding_of(encoding, ColumnType::TimestampTz) {
+            let remedy = "write Seconds, Millis, Micros, Nanos or Iso";
+            self.refuse(
+                "spec.eventTime.encoding",
+                encoding.into(),
+                "is no encoding of an instant",
+                remedy,
+            );
+        }
+        EventTime::Header {
+            name: own.header.clone().unwrap_or_default(),
+            encoding,
+        }
+    }
+
+    fn event_column(&mut self, spec: &IngestionPipelineSpec, own: &EventTimeSpec) -> EventTime {
+        let creates_only = own.operations == Some(Operations::Creates);
+        let bounded = spec
+            .finalization
+            .as_ref()
+            .is_some_and(|finalization| finalization.max_age.is_some());
+        if !creates_only && !bounded {
+            let pair = ["spec.eventTime.operations", "spec.finalization.maxAge"];
+            let remedy =
+                "with from: Column set operations: Creates or maxAge: updates carry old values";
+            self.refuse_pair(pair, "are both missing", remedy);
+        }
+        let name = own.column.clone().unwrap_or_default();
+        if let (Some(schema), false) = (&spec.sink.schema, name.is_empty()) {
+            let column = schema.iter().find(|column| column.name == name);
+            let is_time = |column: &ColumnSpec| {
+                ["timestamp", "timestamptz", "date"].contains(&column.data_type.as_str())
+            };
+            if !column.is_some_and(is_time) {
+                let problem = "is no column of sink.schema with a time";
+                self.refuse(
+                    "spec.eventTime.column",
+                    &name,
+                    problem,
+                    "name one of type timestamp, timestamptz or date",
+                );
+            }
+        }
+        EventTime::Column { name, creates_only }
+    }
+}

@@ -1,0 +1,351 @@
+//! What a worker answers: what each of its pipelines is doing, and what follows from it.
+//!
+//! A copy of what the worker last did; reading it costs the data path nothing. A claim in it is the table's as of a commit,
+//! so an old one is still true within its epoch.
+//!
+//! It holds no secret.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::{
+    condition::{Answer, Condition, ConditionType, Reason},
+    quantity::{iso, iso_option},
+    worker::Term,
+};
+
+/// What a worker is doing, as `/progress` shows it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// Which worker.
+    pub worker: String,
+    /// The version it runs.
+    pub version: String,
+    /// How many bytes of rows and open files it holds.
+    pub memory_held_bytes: u64,
+    /// Its pipelines by uid.
+    pub pipelines: BTreeMap<String, PipelineProgress>,
+}
+
+impl Progress {
+    /// Which pipelines have not left their start.
+    #[must_use]
+    pub fn starting(&self) -> Vec<&str> {
+        let starting = |pipeline: &&PipelineProgress| pipeline.state == RunState::Starting;
+        self.pipelines
+            .values()
+            .filter(starting)
+            .map(|pipeline| pipeline.pipeline.as_str())
+            .collect()
+    }
+}
+
+/// What one pipeline is doing.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PipelineProgress {
+    /// `namespace/name`.
+    pub pipeline: String,
+    /// The table it writes.
+    pub table: String,
+    /// Where it stands.
+    pub state: RunState,
+    /// The hash of the effective specification in force.
+    pub spec_hash: String,
+    /// The policy revision of the table's state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy_revision: Option<u64>,
+    /// The table's claim as of the newest commit seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub claim: Option<ClaimProgress>,
+    /// What holds the next cell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<HoldProgress>,
+    /// How far each source partition that this worker reads has got.
+    pub partitions: Vec<PartitionProgress>,
+    /// What is still to be read, over all of them.
+    pub lag: LagSummary,
+    /// The last commit of this worker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_commit: Option<CommitProgress>,
+    /// What went wrong last, until it has gone well again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<ErrorProgress>,
+    /// Rows committed by this worker.
+    pub rows: u64,
+    /// Rows written to the dead-letter topic by this worker.
+    pub dead_letters: u64,
+    /// Rows committed by this worker that had no say about the claim, by kind.
+    pub excluded: BTreeMap<String, u64>,
+}
+
+/// Where a pipeline stands.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Default,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
+pub enum RunState {
+    /// It opens its table and its source.
+    #[default]
+    Starting,
+    /// It reads and commits.
+    Running,
+    /// Something outside is missing; it tries again by itself.
+    Waiting,
+    /// It needs a person; the last error says for what.
+    Stopped,
+    /// Its specification says that it stands still.
+    Suspended,
+}
+
+/// The table's claim: what was true as of one commit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimProgress {
+    /// Every row with an earlier event time is there; `None` is no claim.
+    #[serde(rename = "finalizedBefore", with = "iso_option")]
+    pub finalized_before_us: Option<i64>,
+    /// From when on that holds; `None` is without a start.
+    #[serde(rename = "completeFrom", with = "iso_option")]
+    pub complete_from_us: Option<i64>,
+    /// Where it does not hold.
+    pub gaps: Vec<Interval>,
+    /// Which terms carry it.
+    pub evidence: Vec<String>,
+    /// How much disorder it would have survived, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub margin_ms: Option<i64>,
+    /// The epoch; within one the claim never goes back.
+    pub epoch: u64,
+    /// The commit it is true for.
+    pub commit_id: Uuid,
+}
+
+/// From an instant up to another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interval {
+    /// The first instant in it, µs.
+    #[serde(rename = "from", with = "iso")]
+    pub from_us: i64,
+    /// The first instant after it, µs.
+    #[serde(rename = "before", with = "iso")]
+    pub before_us: i64,
+}
+
+/// What holds the next cell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HoldProgress {
+    /// The end of the cell that is waited for.
+    #[serde(rename = "cellEnd", with = "iso")]
+    pub cell_end_us: i64,
+    /// The partition whose frontier is the least, as `topic/partition`; none where the broker or the clock holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// The term that came closest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub term: Option<Term>,
+    /// Why.
+    pub reason: Reason,
+    /// Since when.
+    #[serde(rename = "since", with = "iso")]
+    pub since_us: i64,
+}
+
+/// How far one source partition has got.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PartitionProgress {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// The next offset that the table does not hold.
+    pub next_offset: i64,
+    /// The end of the partition when the broker was last asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_offset: Option<i64>,
+    /// A lower bound of the event times that it can still bring.
+    #[serde(
+        rename = "frontier",
+        with = "iso_option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[serde(default)]
+    pub frontier_us: Option<i64>,
+}
+
+/// What is still to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LagSummary {
+    /// Offsets between the table and the ends of the partitions.
+    pub offsets: u64,
+    /// How many partitions have such a distance.
+    pub partitions_behind: u32,
+}
+
+/// A commit of this worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CommitProgress {
+    /// Its id.
+    pub commit_id: Uuid,
+    /// The snapshot it became.
+    pub snapshot_id: i64,
+    /// When.
+    #[serde(rename = "at", with = "iso")]
+    pub at_us: i64,
+    /// Its rows.
+    pub rows: u64,
+    /// How long it took, retries and all.
+    pub elapsed_ms: u64,
+}
+
+/// What went wrong last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorProgress {
+    /// Which kind.
+    pub reason: Reason,
+    /// The values that belong to it.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
+    /// Since when.
+    #[serde(rename = "since", with = "iso")]
+    pub since_us: i64,
+}
+
+impl ErrorProgress {
+    /// An error with the remedy of its reason.
+    #[must_use]
+    pub fn new(reason: Reason, message: String, since_us: i64) -> Self {
+        Self {
+            reason,
+            message,
+            remedy: reason.remedy().to_owned(),
+            since_us,
+        }
+    }
+}
+
+impl PipelineProgress {
+    /// The conditions that follow from where the pipeline stands.
+    #[must_use]
+    pub fn conditions(&self) -> Vec<Condition> {
+        let error = self.last_error.as_ref();
+        let reason = |without| error.map_or(without, |error| error.reason);
+        let message = || error.map_or_else(String::new, |error| error.message.clone());
+        let invalid = error.is_some_and(|error| error.reason == Reason::SpecInvalid);
+        let accepted = if invalid {
+            (Answer::False, Reason::SpecInvalid)
+        } else {
+            (Answer::True, Reason::AsExpected)
+        };
+        let ready = match self.state {
+            RunState::Running => (Answer::True, Reason::AsExpected),
+            RunState::Suspended => (Answer::False, Reason::Suspended),
+            RunState::Starting | RunState::Waiting | RunState::Stopped => {
+                (Answer::False, reason(Reason::Starting))
+            }
+        };
+        let advancing = match (&self.hold, ready.0) {
+            (_, Answer::False) => (Answer::False, ready.1),
+            (Some(hold), _) if hold.reason == Reason::Idle => (Answer::Unknown, Reason::Idle),
+            (Some(hold), _) if hold.reason != Reason::CellOpen => (Answer::False, hold.reason),
+            _ => (Answer::True, Reason::AsExpected),
+        };
+        let suspended = match self.state {
+            RunState::Suspended => (Answer::True, Reason::Suspended),
+            _ => (Answer::False, Reason::AsExpected),
+        };
+        [
+            (ConditionType::Accepted, accepted),
+            (ConditionType::Ready, ready),
+            (ConditionType::Advancing, advancing),
+            (ConditionType::Suspended, suspended),
+        ]
+        .map(|(kind, (status, reason))| {
+            let told = error.is_some_and(|error| error.reason == reason);
+            Condition {
+                kind,
+                status,
+                reason,
+                message: if told { message() } else { String::new() },
+            }
+        })
+        .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(progress: &PipelineProgress, kind: ConditionType) -> (Answer, Reason, String) {
+        let conditions = progress.conditions();
+        let condition = conditions
+            .into_iter()
+            .find(|condition| condition.kind == kind)
+            .unwrap();
+        (condition.status, condition.reason, condition.message)
+    }
+
+    #[test]
+    fn stopped_pipeline_is_neither_ready_nor_advancing() {
+        let error = ErrorProgress::new(
+            Reason::TopicNotFound,
+            "topic \"a\" does not exist".into(),
+            0,
+        );
+        let progress = PipelineProgress {
+            state: RunState::Stopped,
+            last_error: Some(error),
+            ..PipelineProgress::default()
+        };
+        let expected = (
+            Answer::False,
+            Reason::TopicNotFound,
+            "topic \"a\" does not exist".to_owned(),
+        );
+        assert_eq!(told(&progress, ConditionType::Ready), expected);
+        assert_eq!(told(&progress, ConditionType::Advancing), expected);
+        assert_eq!(told(&progress, ConditionType::Accepted).0, Answer::True);
+    }
+
+    /// An open cell is the usual case: no alarm may come from it.
+    #[test]
+    fn open_cell_is_advancing() {
+        let hold = HoldProgress {
+            cell_end_us: 0,
+            partition: None,
+            term: None,
+            reason: Reason::CellOpen,
+            since_us: 0,
+        };
+        let mut progress = PipelineProgress {
+            state: RunState::Running,
+            hold: Some(hold),
+            ..PipelineProgress::default()
+        };
+        assert_eq!(told(&progress, ConditionType::Advancing).0, Answer::True);
+        progress.hold.as_mut().unwrap().reason = Reason::PartitionBehind;
+        assert_eq!(
+            told(&progress, ConditionType::Advancing).1,
+            Reason::PartitionBehind
+        );
+    }
+}
