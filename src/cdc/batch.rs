@@ -354,6 +354,15 @@ impl Rows {
         self.null(c)
     }
 
+    /// A column of a row that is none, where the table refuses null.
+    #[cold]
+    fn empty(&mut self, c: usize) -> Result<(), Bad> {
+        self.unavailable.push((self.facts.len(), c));
+        self.open(c)?
+            .empty()
+            .map_err(|misfit| Bad::Misfit(c, misfit))
+    }
+
     /// The place of a source.
     #[inline]
     pub(super) fn source(&mut self, id: &str) -> u32 {
@@ -425,7 +434,8 @@ impl Rows {
             }
             match absent {
                 Absent::Unavailable => self.unavailable(c)?,
-                Absent::Null => self.null(c)?,
+                Absent::Empty if self.columns[c].is_required() => self.empty(c)?,
+                Absent::Null | Absent::Empty => self.null(c)?,
             }
         }
         Ok(())

@@ -145,6 +145,23 @@ impl Values {
         }
         self.validity.append_null();
         self.rows += 1;
+        self.push_empty()
+    }
+
+    /// A value in place of a null that the table refuses: zero, or no bytes.
+    #[cold]
+    pub(super) fn empty(&mut self) -> Result<(), Misfit> {
+        self.append_valid();
+        self.push_empty()
+    }
+
+    /// Whether the table refuses null.
+    pub(super) fn is_required(&self) -> bool {
+        self.required
+    }
+
+    #[inline]
+    fn push_empty(&mut self) -> Result<(), Misfit> {
         match &mut self.data {
             Data::Boolean(bits) => bits.append(false),
             Data::Int(values) | Data::Date(values) => values.push(0),

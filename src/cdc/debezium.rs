@@ -309,7 +309,7 @@ impl Debezium {
             record,
             &change,
             if op == Op::Truncate {
-                Absent::Null
+                Absent::Empty
             } else {
                 Absent::Unavailable
             },
@@ -807,10 +807,19 @@ mod tests {
                 "{message}"
             );
         }
-        assert_eq!(topic.send(None, Some(&change("t", &Value::Null, &Value::Null))).map_err(|fault| fault.to_string()), Err(
-            "column \"id\" is required and the change has no value for it; make the column optional".to_owned()
-        ));
         assert!(topic.rows.is_empty());
+    }
+
+    /// A truncation has no key, and the table refuses null in it: the empty value is named as one that was not there.
+    #[test]
+    fn a_truncation_keeps_a_required_key_empty_and_says_so() {
+        let mut topic = topic(&orders());
+        let truncation = change("t", &Value::Null, &Value::Null);
+        topic.send(None, Some(&truncation)).unwrap();
+        assert_eq!(
+            topic.take(&["_cdc_op", "id", "_cdc_unavailable"]),
+            [["t", "0", "[id]"]]
+        );
     }
 
     /// Where the key may be null, a truncation is a row of nulls.

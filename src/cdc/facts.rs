@@ -93,4 +93,6 @@ pub(super) enum Absent {
     Unavailable,
     /// It is null.
     Null,
+    /// There is no row at all: null, and where null cannot be, an empty value that `_cdc_unavailable` names.
+    Empty,
 }
