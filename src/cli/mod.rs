@@ -36,6 +36,7 @@ Exit codes:
 mod catalog;
 mod completions;
 mod crds;
+mod demo;
 mod files;
 mod get;
 pub mod reference;
@@ -97,6 +98,7 @@ struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
+  tidemark demo
   tidemark run orders.yaml
   tidemark get shop.orders --catalog-uri http://localhost:8181
   tidemark wait shop.orders --before 2026-11-30T13:00Z --timeout 2h && spark-submit hourly.py
@@ -105,6 +107,8 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show the whole of it in this process, in under a minute
+    Demo(demo::Arguments),
     /// Run pipelines from manifests on this machine
     Run(run::Arguments),
     /// Run the pipelines of a folder of effective specifications, as a pod does
@@ -144,6 +148,9 @@ enum Error {
     /// A table could not be read.
     #[error(transparent)]
     Sensor(#[from] crate::sensor::Error),
+    /// The demo could not be run to its end.
+    #[error(transparent)]
+    Demo(#[from] crate::demo::Error),
     /// Start-up failed.
     #[error(transparent)]
     Process(#[from] crate::process::Error),
@@ -152,7 +159,7 @@ enum Error {
 impl Error {
     fn exit(&self) -> Exit {
         match self {
-            Self::Output(_) | Self::Process(_) | Self::Admin { .. } => Exit::NotYet,
+            Self::Output(_) | Self::Process(_) | Self::Admin { .. } | Self::Demo(_) => Exit::NotYet,
             Self::Catalog(_) | Self::Files(_) => Exit::Usage,
             Self::Sensor(error) if error.is_no_such_table() => Exit::NoTable,
             Self::Sensor(_) => Exit::CatalogUnreachable,
@@ -189,6 +196,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
     match command {
+        Command::Demo(arguments) => demo::demo(arguments, out),
         Command::Run(arguments) => run::run(&arguments, out),
         Command::Worker(arguments) => worker::worker(arguments),
         Command::Get(arguments) => block_on(get::get(arguments, out)),
