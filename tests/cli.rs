@@ -253,20 +253,17 @@ async fn claimed_table(catalog: &dyn Catalog, ident: &TableIdent) -> Table {
     committed(catalog, &table, &caught_up, &second).await
 }
 
-/// A shell goes on or stops by these numbers.
-#[test]
-fn exit_codes_answer_the_question() {
-    let folder = tempfile::tempdir().unwrap();
-    let warehouse = format!("file://{}", folder.path().display());
+/// The tables `orders` with a claim, `copy` with the same properties, and `fresh` with nothing, in a SQLite catalog.
+fn lay_tables(folder: &Path, warehouse: &str) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .unwrap();
     let settings = CatalogSettings {
         name: "default".into(),
-        warehouse: Some(warehouse.clone()),
+        warehouse: Some(warehouse.to_owned()),
         ..CatalogSettings::new(CatalogKind::Sql {
-            uri: sqlite(folder.path()),
+            uri: sqlite(folder),
         })
     };
     runtime.block_on(async {
@@ -286,6 +283,14 @@ fn exit_codes_answer_the_question() {
             .await
             .unwrap();
     });
+}
+
+/// A shell goes on or stops by these numbers.
+#[test]
+fn exit_codes_answer_the_question() {
+    let folder = tempfile::tempdir().unwrap();
+    let warehouse = format!("file://{}", folder.path().display());
+    lay_tables(folder.path(), &warehouse);
     let uri = sqlite(folder.path());
     let asked = |arguments: &str| {
         let mut arguments: Vec<&str> = arguments.split(' ').collect();

@@ -2,7 +2,7 @@
 //!
 //! `TIDEMARK_WRITE=1 cargo test generated` writes them anew.
 
-use std::{env, fs, path::Path};
+use std::{env, fmt::Write, fs, path::Path};
 
 use regex::Regex;
 use tidemark::{api::custom_resource_definitions, cli::reference};
@@ -55,7 +55,7 @@ fn list_of_metrics_is_fresh() {
          | metric | what it says |\n| --- | --- |\n",
     );
     for (name, help) in house::metrics() {
-        page += &format!("| `{name}` | {help} |\n");
+        writeln!(page, "| `{name}` | {help} |").unwrap();
     }
     fresh("docs/reference/metrics.md", &page);
 }
