@@ -2,16 +2,31 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: test lint
+.PHONY: demo test lint faults e2e
 
 # Lint and test share one build: clippy stands in for the compiler of this package alone, and generates code as well.
 CARGO := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings cargo
+
+# Everything in one process: see it work in under a minute.
+demo:
+	.ci/needs build
+	cargo run --quiet --locked -- demo
 
 # Unit, property and integration tests, the latter against a real Kafka broker and a real Iceberg REST catalog.
 test:
 	.ci/needs test
 	tests/servers/lay kafka catalog readers >/dev/null
 	$(CARGO) test --locked
+
+# The long list of faults: hundreds of rounds, servers away for minutes, a full disk, a stepped clock. Takes an hour; as root.
+faults:
+	.ci/needs faults
+	tests/servers/lay kafka catalog readers >/dev/null
+	TIDEMARK_FAULTS=$${TIDEMARK_FAULTS:-10} $(CARGO) test --locked --test tidemark -- --nocapture --include-ignored exactly_once long_faults
+
+# Whole scenarios with the program as a person runs it.
+e2e:
+	e2e/run
 
 # Everything a machine can say without running a test.
 lint:

@@ -14,8 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 bootstrap, file, *topics = sys.argv[1:]
 messages = [message for message in map(json.loads, open(file, encoding="utf-8")) if message["topic"] in topics]
 partitions = {topic: 1 + max(m["partition"] for m in messages if m["topic"] == topic) for topic in topics}
-made = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, count) for topic, count in partitions.items()])
-for future in made.values():
+admin = AdminClient({"bootstrap.servers": bootstrap})
+for future in admin.create_topics([NewTopic(topic, count) for topic, count in partitions.items()]).values():
     future.result()
 
 failed = []

@@ -8,9 +8,12 @@
 mod cli;
 mod commits;
 mod demo;
+mod end_to_end;
+mod exactly_once;
 mod formats;
 mod generated;
 mod house;
+mod long_faults;
 mod pipeline;
 mod source;
 mod support;

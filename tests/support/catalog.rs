@@ -44,6 +44,12 @@ impl Catalog {
         Self::start_in(folder.path().to_owned(), Some(folder))
     }
 
+    /// A catalog for one test in a folder of the test's, which may be on a disk of its own.
+    pub(crate) fn start_own_in(folder: &Path) -> Self {
+        let folder = tempfile::tempdir_in(folder).expect("a folder for the catalog");
+        Self::start_in(folder.path().to_owned(), Some(folder))
+    }
+
     fn start_in(data: PathBuf, folder: Option<tempfile::TempDir>) -> Self {
         let start = Start {
             name: "catalog",

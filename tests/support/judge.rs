@@ -4,7 +4,10 @@
 //! clock is read. A row that broke a declared bound (it came out of order or late by more than allowed) has no claim to have been
 //! waited for; how many did so is part of the verdict, because a run of nothing else proves nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 /// Where a record lies in Kafka: topic, partition, offset.
 pub(crate) type Place = (String, i32, i64);
@@ -12,6 +15,8 @@ pub(crate) type Place = (String, i32, i64);
 /// One event as its producer knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
+    /// The producer's own number of it.
+    pub(crate) number: u64,
     pub(crate) place: Place,
     pub(crate) event_time_us: i64,
     /// When the broker had acknowledged it.
@@ -61,6 +66,22 @@ pub(crate) struct Verdict {
     pub(crate) cells: i64,
     /// How many rows lay within the allowed lateness of a claim that was published.
     pub(crate) at_an_edge: usize,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            sent,
+            unbound,
+            cells,
+            at_an_edge,
+            ..
+        } = self;
+        write!(
+            f,
+            "{sent} rows, {unbound} of them not bound; {cells} cells closed, {at_an_edge} rows at their edges"
+        )
+    }
 }
 
 impl Verdict {
@@ -202,6 +223,7 @@ mod tests {
     /// A record of partition 0 that reached Kafka at its own event time.
     fn sent(offset: i64, event_time_us: i64) -> Sent {
         Sent {
+            number: 0,
             place: place(offset),
             event_time_us,
             delivered_us: event_time_us,

@@ -200,6 +200,14 @@ impl Broker {
         }
     }
 
+    /// What a consumer group is doing, by the broker's word: `Stable`, `PreparingRebalance`, …; `None` where there is none.
+    pub(crate) fn group_state(&self, group: &str) -> Option<String> {
+        let admin = self.admin();
+        let groups = admin.inner().fetch_group_list(Some(group), REQUEST).ok()?;
+        let found = groups.groups().iter().find(|one| one.name() == group)?;
+        Some(found.state().to_owned())
+    }
+
     /// Ends the broker as a crash would.
     pub(crate) fn kill(&self) {
         self.server

@@ -15,7 +15,7 @@ use std::{
 
 use rdkafka::{
     ClientContext, Message,
-    error::RDKafkaErrorCode,
+    error::{KafkaError, RDKafkaErrorCode},
     producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer},
 };
 
@@ -70,6 +70,8 @@ struct Record {
     open_transaction: AtomicBool,
     delivered: Mutex<Vec<Delivered>>,
     aborted: Mutex<BTreeSet<u64>>,
+    /// Why a row outside of transactions was not taken, ever: none may be lost without a word.
+    refused: Mutex<Option<String>>,
 }
 
 struct Delivered {
@@ -87,6 +89,7 @@ impl Ledger {
             open_transaction: AtomicBool::new(false),
             delivered: Mutex::default(),
             aborted: Mutex::default(),
+            refused: Mutex::default(),
         });
         let mut config = broker.client(&[
             ("enable.idempotence", "true"),
@@ -145,6 +148,13 @@ impl Ledger {
             .expect("stopped once")
             .join()
             .expect("a producer that ended well");
+        let refused = self
+            .record
+            .refused
+            .lock()
+            .expect("no panic under this lock")
+            .take();
+        assert_eq!(refused, None, "a row that the broker did not take");
         let aborted = self
             .record
             .aborted
@@ -206,30 +216,36 @@ impl Sender {
         while now_us() < until_us && !self.stopped() {
             self.tick(Some(self.transaction));
         }
-        self.producer
-            .flush(REQUEST)
-            .expect("every row of a transaction delivered");
-        let abort = fastrand::u32(0..100) < transactions.aborted_percent;
-        if abort {
-            self.record
-                .aborted
-                .lock()
-                .expect("no panic under this lock")
-                .insert(self.transaction);
+        let mut abort = fastrand::u32(0..100) < transactions.aborted_percent;
+        if self.producer.flush(REQUEST).is_err() {
+            abort = true;
         }
-        // Both may be asked again until they have an answer.
-        loop {
-            let answer = if abort {
-                self.producer.abort_transaction(REQUEST)
-            } else {
-                self.producer.commit_transaction(REQUEST)
+        // Both may be asked again until they have an answer. A commit that the broker has refused for good is an abort.
+        while let Err(error) = self.end_transaction(abort) {
+            let KafkaError::Transaction(cause) = &error else {
+                panic!("a transaction: {error}")
             };
-            match answer {
-                Ok(()) => break,
-                Err(error) => assert!(retriable(&error), "a transaction cannot be ended: {error}"),
-            }
+            abort |= cause.txn_requires_abort();
+            assert!(
+                cause.is_retriable() || abort && !cause.is_fatal(),
+                "a transaction: {error}"
+            );
         }
         self.record.open_transaction.store(false, Ordering::Relaxed);
+    }
+
+    fn end_transaction(&self, abort: bool) -> Result<(), KafkaError> {
+        if abort {
+            let mut aborted = self
+                .record
+                .aborted
+                .lock()
+                .expect("no panic under this lock");
+            aborted.insert(self.transaction);
+            drop(aborted);
+            return self.producer.abort_transaction(REQUEST);
+        }
+        self.producer.commit_transaction(REQUEST)
     }
 
     /// The rows of ten milliseconds, all to one partition or spread over all.
@@ -263,7 +279,7 @@ impl Sender {
         self.number += 1;
         let partition = fastrand::i32(0..self.record.partitions.load(Ordering::Relaxed));
         let (key, value) = (self.plan.message)(&event);
-        let opaque = Box::new((event.event_time_us, transaction));
+        let opaque = Box::new((event, transaction));
         let record = BaseRecord::with_opaque_to(&self.plan.topic, opaque)
             .partition(partition)
             .key(&key)
@@ -287,24 +303,27 @@ impl Sender {
     }
 }
 
-fn retriable(error: &rdkafka::error::KafkaError) -> bool {
-    matches!(error, rdkafka::error::KafkaError::Transaction(cause) if cause.is_retriable())
-}
-
 /// Takes down each answer of the broker.
 struct Context(Arc<Record>);
 
 impl ClientContext for Context {}
 
 impl ProducerContext for Context {
-    type DeliveryOpaque = Box<(i64, Option<u64>)>;
+    type DeliveryOpaque = Box<(Event, Option<u64>)>;
 
     fn delivery(&self, result: &DeliveryResult<'_>, opaque: Self::DeliveryOpaque) {
-        let (event_time_us, transaction) = *opaque;
+        let (event, transaction) = *opaque;
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
         let message = match result {
             Ok(message) => message,
-            Err((error, _)) => panic!("a row that the broker did not take: {error}"),
+            // Rows of a transaction that cannot go on: it is aborted.
+            Err(_) if transaction.is_some() => return,
+            Err((error, message)) => {
+                // Not here: this is called from C.
+                let lost = format!("{error} for partition {}", message.partition());
+                *self.0.refused.lock().expect("no panic under this lock") = Some(lost);
+                return;
+            }
         };
         let place = (
             message.topic().to_owned(),
@@ -312,8 +331,9 @@ impl ProducerContext for Context {
             message.offset(),
         );
         let sent = Sent {
+            number: event.number,
             place,
-            event_time_us,
+            event_time_us: event.event_time_us,
             delivered_us: now_us(),
             aborted: false,
         };

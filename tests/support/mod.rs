@@ -10,4 +10,6 @@ pub(crate) mod ledger;
 pub(crate) mod proxy;
 pub(crate) mod readers;
 pub(crate) mod server;
+pub(crate) mod trial;
 pub(crate) mod wait;
+pub(crate) mod worker;

@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use super::wait::pause;
+
 /// What becomes of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -149,8 +151,8 @@ impl State {
                 self.commits_in_flight
                     .fetch_add(usize::from(commit), Ordering::Relaxed);
                 let answer = self.forward(&request);
-                if let Fate::LateAnswer(pause) = fate {
-                    wait(pause);
+                if let Fate::LateAnswer(late) = fate {
+                    pause(late);
                 }
                 self.commits_in_flight
                     .fetch_sub(usize::from(commit), Ordering::Relaxed);
@@ -216,14 +218,6 @@ fn read_request(client: &TcpStream) -> std::io::Result<Request> {
         body,
         headers,
     })
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a slow answer is what is wanted here"
-)]
-fn wait(pause: Duration) {
-    std::thread::sleep(pause);
 }
 
 #[cfg(test)]

@@ -25,6 +25,20 @@ pub(crate) fn within<T>(deadline: Duration, what: &str, mut look: impl FnMut() -
     }
 }
 
+/// Lets a time pass: for what lasts, such as an outage.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an outage lasts as long as it lasts"
+)]
+pub(crate) fn pause(length: Duration) {
+    std::thread::sleep(length);
+}
+
+/// Lets a random moment pass, for a fault that falls at any time.
+pub(crate) fn some_moment(longest: Duration) {
+    pause(longest.mul_f64(fastrand::f64()));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
