@@ -166,6 +166,7 @@ DuckDB   pip install duckdb==1.5.5 duckdb-extensions duckdb-extension-{{avro,htt
 Spark SQL   pip install pyspark==4.0.*
 
   spark-sql --packages org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0,org.xerial:sqlite-jdbc:3.50.3.0 \
+    --conf spark.sql.catalogImplementation=in-memory \
     --conf spark.sql.catalog.{CATALOG}=org.apache.iceberg.spark.SparkCatalog \
     --conf spark.sql.catalog.{CATALOG}.type=jdbc \
     --conf spark.sql.catalog.{CATALOG}.uri=jdbc:sqlite:{catalog} \
