@@ -69,7 +69,7 @@ impl State {
     /// The state as the property's value.
     ///
     /// # Errors
-    /// When it does not fit [`MAX_STATE`]; a state from [`super::advance`] does.
+    /// When it does not fit [`MAX_STATE`]; a state from [`super::advance()`] does.
     pub fn encode(&self) -> Result<String, Misfit> {
         let text = pack(&self.to_bytes());
         if text.len() <= MAX_STATE {

@@ -1,6 +1,6 @@
 //! The finalization core: before which event time is the data of a table complete?
 //!
-//! A worker keeps statistics of the rows it writes, asks the leaders how far their logs go, and calls [`advance`] at each
+//! A worker keeps statistics of the rows it writes, asks the leaders how far their logs go, and calls [`advance()`] at each
 //! commit attempt: the table's state and its own news in, the next state, claim, summary and properties out. A reader calls
 //! [`read_claim`] on the same names. Nothing here does I/O or reads a clock.
 //!
