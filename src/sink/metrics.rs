@@ -77,28 +77,28 @@ impl WorkerMetrics {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(COMMIT_SECONDS);
         let commits = Family::new_with_constructor(histogram);
-        let help = "Commit attempts, by outcome.";
+        let help = "Commit attempts, by outcome";
         registry.register_with_unit("commit", help, Unit::Seconds, commits.clone());
         let mut add = Add(registry);
         Self {
-            records: add.plain("records", "Kafka records read."),
-            bytes: add.with_unit("read", Unit::Bytes, "Keys and values read."),
-            rows: add.plain("rows", "Rows decoded; those of a dropped batch come again."),
-            committed_rows: add.plain("committed_rows", "Rows committed."),
-            signals: add.plain("signals", "Records that are no row, by kind."),
-            dead_letters: add.plain("dead_letters", "Records sent to the dead-letter topic."),
-            unknown_fields: add.plain("unknown_fields", "Values without a column."),
-            excluded: add.plain("excluded_rows", "Rows without a say in the claim, by kind."),
-            late: add.plain("late_rows", "Rows committed below the claim."),
+            records: add.plain("records", "Kafka records read"),
+            bytes: add.with_unit("read", Unit::Bytes, "Keys and values read"),
+            rows: add.plain("rows", "Rows decoded; those of a dropped batch come again"),
+            committed_rows: add.plain("committed_rows", "Rows committed"),
+            signals: add.plain("signals", "Records that are no row, by kind"),
+            dead_letters: add.plain("dead_letters", "Records sent to the dead-letter topic"),
+            unknown_fields: add.plain("unknown_fields", "Values without a column"),
+            excluded: add.plain("excluded_rows", "Rows without a say in the claim, by kind"),
+            late: add.plain("late_rows", "Rows committed below the claim"),
             lag: add.plain(
                 "lag_records",
-                "Offsets between the table and the partition's end.",
+                "Offsets between the table and the partition's end",
             ),
             commits,
-            conflicts: add.plain("commit_conflicts", "Attempts that another commit preceded."),
-            claim: add.with_unit("claim", Unit::Seconds, "Complete before it, since 1970."),
-            claim_age: add.with_unit("claim_age", Unit::Seconds, "Its age at the last look."),
-            held: add.with_unit("held", Unit::Bytes, "Rows and open files in memory."),
+            conflicts: add.plain("commit_conflicts", "Attempts that another commit preceded"),
+            claim: add.with_unit("claim", Unit::Seconds, "Complete before it, since 1970"),
+            claim_age: add.with_unit("claim_age", Unit::Seconds, "Its age at the last look"),
+            held: add.with_unit("held", Unit::Bytes, "Rows and open files in memory"),
         }
     }
 

@@ -156,7 +156,8 @@ fn of_lake(error: &lake::Error) -> Reason {
     match error {
         E::Settings { .. } => Reason::SpecInvalid,
         E::Catalog { .. } => Reason::CatalogUnreachable,
-        E::NoSuchTable { .. } | E::Disagreement { .. } => Reason::TableMismatch,
+        E::NoSuchTable { .. } => Reason::TableNotFound,
+        E::Disagreement { .. } => Reason::TableMismatch,
         E::NotSent { .. } | E::File { .. } => Reason::StorageFailed,
         E::Conflict { .. } => Reason::CommitConflict,
         E::Unknown { .. } => Reason::CommitUnknown,
