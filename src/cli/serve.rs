@@ -79,8 +79,10 @@ pub(super) fn serve(arguments: &ServeArguments, source: Source) -> Result<Exit, 
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(until_stopped(arguments, source))?;
-    Ok(Exit::Ready)
+    let ended = runtime.block_on(until_stopped(arguments, source));
+    // A question to a broker that is away must not outlast the grace period.
+    runtime.shutdown_background();
+    ended.map(|()| Exit::Ready)
 }
 
 async fn until_stopped(arguments: &ServeArguments, source: Source) -> Result<(), Error> {
@@ -139,7 +141,10 @@ async fn feed(worker: &Worker, source: Source, stop: &CancellationToken) {
         };
         folder = back;
         match found {
-            Ok(Some(specs)) => worker.set_pipelines(specs).await,
+            Ok(Some(specs)) => tokio::select! {
+                () = worker.set_pipelines(specs) => {}
+                () = stop.cancelled() => {}
+            },
             Ok(None) => {}
             Err(error) => {
                 warn!(%error, "the folder of specifications cannot be read; what runs goes on");

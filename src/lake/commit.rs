@@ -236,11 +236,12 @@ async fn settle(
     let source = Box::new(error);
     match source.kind() {
         ErrorKind::CatalogCommitConflicts => {
+            // A conflict that nobody could look at may be with our own commit, sent twice by a proxy.
             let Ok(newest) = catalog.load_table(&table).await else {
-                return Err(Error::Conflict {
+                return Err(Error::Unknown {
                     table,
-                    base: base.metadata().current_snapshot_id(),
-                    newest: None,
+                    commit_id,
+                    source,
                 });
             };
             // A proxy that sent the request twice makes our own commit the one that "came first".

@@ -54,6 +54,8 @@ pub(super) struct TableSide {
     pub accept: SinkAccept,
     /// The cluster that a person has agreed to go on with.
     pub accept_cluster: Option<String>,
+    /// The partition spec that files are written for.
+    pub spec_id: i32,
     /// The topics as the specification names them.
     pub subscription: String,
     /// The finalization in force.
@@ -68,6 +70,8 @@ pub(super) struct TableSide {
     pub metrics: PipelineMetrics,
     /// Properties to be written with the next commit: what the processors have handled.
     pub handled: Mutex<BTreeMap<String, String>>,
+    /// Held while the processors are told.
+    pub telling: tokio::sync::Mutex<()>,
 }
 
 /// A table as loaded, and what it says.
@@ -91,6 +95,8 @@ pub(super) struct Errand {
     pub anchors: Vec<Anchor>,
     /// Partitions that go on somewhere else.
     pub jumps: Vec<Jump>,
+    /// Topics that the specification no longer names.
+    pub retired: Vec<String>,
     /// Which partitions there are.
     pub asked: Option<AskedPartitions>,
 }
@@ -180,7 +186,11 @@ impl TableSide {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));
         loop {
             let started = self.clock.monotonic();
-            let attempted = self.attempt(errand, commit_id, lost_answer).await;
+            let attempted = tokio::select! {
+                attempted = self.attempt(errand, commit_id, lost_answer) => attempted,
+                // It may have been sent: nothing is deleted.
+                () = stop.cancelled() => return Err(Error::GivenUp),
+            };
             let elapsed = self.clock.monotonic().saturating_sub(started);
             let pause = match attempted {
                 Ok(Attempted::Done(mut outcome)) => {
@@ -223,7 +233,7 @@ impl TableSide {
                     if !lost_answer {
                         self.discard(errand).await;
                     }
-                    return Err(Error::Stopping);
+                    return Err(Error::GivenUp);
                 }
             }
         }
@@ -242,29 +252,18 @@ impl TableSide {
             }
             Err(error) => return Err(error),
         };
-        let next = |at: &TopicPartition| {
-            loaded
-                .state
-                .partition(&at.topic, at.partition)
-                .map(|known| known.next_offset)
-        };
-        let jumped = |at: &TopicPartition| {
-            errand
-                .jumps
-                .iter()
-                .find(|jump| *jump.topic == *at.topic && jump.partition == at.partition)
-                .map(|jump| jump.offset)
-        };
-        let ranges = ranges(&errand.news);
-        match fence::judge(&ranges, |at| jumped(at).or_else(|| next(at)), lost_answer) {
-            Verdict::Go => {}
-            Verdict::Done => return Ok(Attempted::Done(found(loaded, errand, commit_id))),
-            Verdict::Fenced(lost) => return Err(Error::Fenced { lost }),
-        }
-        if lost_answer && errand.batch.is_none() && loaded.lineage.find(commit_id).is_some() {
+        if self.is_done(&loaded, errand, commit_id, lost_answer)? {
             return Ok(Attempted::Done(found(loaded, errand, commit_id)));
         }
-        let contribution = self.contribution(errand, commit_id);
+        let mut contribution = self.contribution(errand, commit_id);
+        // What another worker has anchored meanwhile is found by the next look.
+        let anchored = |anchor: &Anchor| {
+            loaded
+                .state
+                .partition(&anchor.topic, anchor.partition)
+                .is_some()
+        };
+        contribution.anchors.retain(|anchor| !anchored(anchor));
         if errand.batch.is_none()
             && should_commit_empty(&loaded.state, &self.policy, &contribution).is_none()
         {
@@ -278,14 +277,10 @@ impl TableSide {
             }
             Err(misfit) => return Err(of_misfit(&misfit)),
         };
-        let files = errand
-            .batch
-            .as_ref()
-            .map(|batch| batch.files.clone())
-            .unwrap_or_default();
+        let batch = errand.batch.as_ref();
         let append = Append {
             commit_id,
-            files,
+            files: batch.map(|batch| batch.files.clone()).unwrap_or_default(),
             summary: plan.summary,
             set_properties: plan.set_properties,
             remove_properties: plan.remove_properties,
@@ -300,9 +295,65 @@ impl TableSide {
             ))),
             Err(error @ lake::Error::Conflict { .. }) => Ok(Attempted::Race(error)),
             Err(error @ lake::Error::Unknown { .. }) => Ok(Attempted::Lost(error)),
-            Err(error) if error.next() == lake::Next::Later => Ok(Attempted::Outage(error)),
+            // What is refused for what it is would be refused again: the session begins anew.
+            Err(error)
+                if error.next() == lake::Next::Later
+                    && !matches!(error, lake::Error::Refused { .. }) =>
+            {
+                Ok(Attempted::Outage(error))
+            }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether the errand is on this table already.
+    ///
+    /// # Errors
+    /// It can never be: the table has moved on.
+    fn is_done(
+        &self,
+        loaded: &Loaded,
+        errand: &Errand,
+        commit_id: Uuid,
+        lost_answer: bool,
+    ) -> Result<bool, Error> {
+        // The id is drawn once an errand: where it stands, the errand is done, whatever an answer said.
+        if loaded.lineage.find(commit_id).is_some() {
+            return Ok(true);
+        }
+        self.check_layout(&loaded.table, errand)?;
+        let jumped = |at: &TopicPartition| {
+            let mut jumps = errand.jumps.iter();
+            let jump =
+                jumps.find(|jump| *jump.topic == *at.topic && jump.partition == at.partition);
+            jump.map(|jump| jump.offset)
+        };
+        let stands = |at: &TopicPartition| {
+            let known = loaded.state.partition(&at.topic, at.partition);
+            jumped(at).or(known.map(|known| known.next_offset))
+        };
+        match fence::judge(&ranges(&errand.news), stands, lost_answer) {
+            Verdict::Go => Ok(false),
+            Verdict::Done => Ok(true),
+            Verdict::Fenced(lost) => Err(Error::Fenced { lost }),
+        }
+    }
+
+    /// Files carry the partition values of the layout they were written for.
+    fn check_layout(&self, table: &Table, errand: &Errand) -> Result<(), Error> {
+        let metadata = table.metadata();
+        if errand.batch.is_none()
+            || (metadata.uuid() == self.identity.table_uuid
+                && metadata.default_partition_spec_id() == self.spec_id)
+        {
+            return Ok(());
+        }
+        Err(Error::Outdated {
+            problem: format!(
+                "table \"{}\" was replaced or partitioned anew while rows were read for it",
+                self.ident
+            ),
+        })
     }
 
     async fn send(&self, base: &Table, append: &Append) -> Result<Table, lake::Error> {
@@ -371,6 +422,8 @@ impl TableSide {
     /// Tells the processors of every commit that they have not handled, oldest first. What they have handled is written with
     /// the next commit.
     pub(super) async fn tell_processors(&self, table: &Table) {
+        // One at a time: in order, and none twice at once.
+        let _turn = self.telling.lock().await;
         for processor in self
             .processors
             .iter()
@@ -398,13 +451,14 @@ impl TableSide {
     }
 }
 
-/// Our commits after the one last handled, oldest first. Where that one is unknown or gone, only the newest: what happened
-/// before a processor was there is not its business.
+/// Our commits after the one last handled, oldest first; all that are on record where that one has expired. Without one only
+/// the newest: what happened before a processor was there is not its business.
 fn unhandled<'l>(lineage: &'l Lineage, last: Option<&str>) -> Vec<&'l Entry> {
     let own: Vec<&Entry> = lineage.own().collect();
     let is_last = |entry: &&Entry| entry.commit_id.map(|id| id.to_string()).as_deref() == last;
     let newer = match own.iter().position(is_last) {
         Some(at) => at,
+        None if last.is_some() => own.len(),
         None => own.len().min(1),
     };
     own[..newer].iter().rev().copied().collect()

@@ -7,11 +7,12 @@
 
 use std::collections::BTreeMap;
 
+use regex::Regex;
 use uuid::Uuid;
 
 use super::Error;
 use super::question::PATIENCE;
-use crate::api::worker::OnGap;
+use crate::api::worker::{OnGap, Topics};
 use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::{self, Inquirer, TopicInfo, TopicPartition};
 use crate::process::clock::Clock;
@@ -49,6 +50,16 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, spec: &EffectiveSpec) -> Res
         ));
     }
     check_incarnations(&incarnations(state), seen.topics, seen.accept)?;
+    if let Some(name) = state.topics.keys().find(|name| {
+        !seen.topics.is_empty()
+            && !seen.topics.iter().any(|topic| topic.name == **name)
+            && names(spec, name)
+    }) {
+        return Err(Error::refused(
+            Reason::PartitionGone,
+            format!("topic \"{name}\": the table has rows of it, the broker no longer names it"),
+        ));
+    }
     for topic in seen.topics {
         let Some(known) = state.topics.get(&topic.name) else {
             continue;
@@ -65,6 +76,17 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, spec: &EffectiveSpec) -> Res
         }
     }
     Ok(())
+}
+
+/// Whether the specification names a topic.
+pub(super) fn names(spec: &EffectiveSpec, topic: &str) -> bool {
+    match &spec.source.topics {
+        Topics::List(list) => list.iter().any(|name| name == topic),
+        // What is no regular expression was refused before anything was read.
+        Topics::Pattern(pattern) => {
+            Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|regex| regex.is_match(topic))
+        }
+    }
 }
 
 /// The ids of the topics whose offsets the table counts, where they have one.
@@ -114,9 +136,11 @@ pub(super) fn jumps(
     inquirer: &Inquirer,
     spec: &EffectiveSpec,
     clock: &Clock,
+    truncated: &BTreeMap<TopicPartition, i64>,
 ) -> Result<Vec<Jump>, Error> {
     let next: BTreeMap<TopicPartition, i64> = state
         .partitions()
+        .filter(|(topic, ..)| names(spec, topic))
         .map(|(topic, partition, known)| (TopicPartition::new(topic, partition), known.next_offset))
         .collect();
     if next.is_empty() {
@@ -129,45 +153,27 @@ pub(super) fn jumps(
     let at_us = clock.now_us();
     let mut jumps = Vec::new();
     for (at, start) in starts {
-        let (start, next) = (start?, next[&at]);
-        let end = ends.remove(&at).transpose()?.unwrap_or(next);
-        let (topic, partition) = (at.topic.clone(), at.partition);
-        let (kind, lost) = if let Some(topic_id) = recreated.get(&*at.topic) {
-            (
-                JumpKind::Recreated {
-                    topic_id: Some(*topic_id),
-                },
-                None,
-            )
-        } else if next < start {
-            let log_start = start;
-            (
-                JumpKind::Forward,
-                Some(kafka::Error::LogStartMoved {
-                    topic,
-                    partition,
-                    offset: next,
-                    log_start,
-                }),
-            )
-        } else if next > end {
-            (
-                JumpKind::Truncated,
-                Some(kafka::Error::LogTruncated {
-                    topic,
-                    partition,
-                    offset: next,
-                    log_end: end,
-                }),
-            )
-        } else {
+        let next = next[&at];
+        let (start, end) = match (start, ends.remove(&at)) {
+            (Ok(start), Some(Ok(end))) => (start, end),
+            // A partition that nobody answers for must not keep the others from being read; a position that is really lost
+            // shows when it is read.
+            (Err(error), _) | (_, Some(Err(error))) => {
+                tracing::warn!(pipeline = %spec.id(), topic = %at.topic, partition = at.partition, %error, "a log does not answer");
+                continue;
+            }
+            (Ok(_), None) => continue,
+        };
+        let recreated = recreated.get(&*at.topic).copied();
+        let truncated = truncated.get(&at) == Some(&next);
+        let Some((kind, lost)) = jump_of(&at, next, start..end, recreated, truncated) else {
             continue;
         };
         if let Some(lost) = lost.filter(|_| spec.source.on_gap == OnGap::Stop) {
             return Err(lost.into());
         }
         let offset = if kind == JumpKind::Truncated {
-            end
+            next.min(end)
         } else {
             start
         };
@@ -181,6 +187,46 @@ pub(super) fn jumps(
         });
     }
     Ok(jumps)
+}
+
+/// Why reading cannot go on at `next` in a log of these offsets, and what is lost there; `None`: it can.
+fn jump_of(
+    at: &TopicPartition,
+    next: i64,
+    log: std::ops::Range<i64>,
+    recreated: Option<Uuid>,
+    truncated: bool,
+) -> Option<(JumpKind, Option<kafka::Error>)> {
+    let (topic, partition, offset) = (at.topic.clone(), at.partition, next);
+    if recreated.is_some() {
+        return Some((
+            JumpKind::Recreated {
+                topic_id: recreated,
+            },
+            None,
+        ));
+    }
+    if next < log.start {
+        let log_start = log.start;
+        let lost = kafka::Error::LogStartMoved {
+            topic,
+            partition,
+            offset,
+            log_start,
+        };
+        return Some((JumpKind::Forward, Some(lost)));
+    }
+    if next > log.end || truncated {
+        let log_end = log.end;
+        let lost = kafka::Error::LogTruncated {
+            topic,
+            partition,
+            offset,
+            log_end,
+        };
+        return Some((JumpKind::Truncated, Some(lost)));
+    }
+    None
 }
 
 /// Topics whose new id the specification accepts.

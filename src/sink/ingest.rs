@@ -6,7 +6,7 @@
 //!
 //! A batch holds every record between its offsets or none: after any error here it is given up whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,6 +40,8 @@ struct Track {
     /// The next offset wanted.
     next: Position,
     reading: bool,
+    /// Its place in `Rows::partitions`, once it had a row.
+    place: Option<usize>,
 }
 
 /// A sealed batch: files, offset ranges and statistics as one value.
@@ -121,8 +123,8 @@ pub(super) struct Ingest {
     accumulators: Vec<Box<dyn Accumulator>>,
     /// By the slot of the source.
     tracks: Vec<Option<Track>>,
-    /// Slot of each place in `Rows::partitions`.
-    places: Vec<Option<usize>>,
+    /// Places that have a slot.
+    placed: usize,
     /// By place.
     positions: Vec<SourcePositions>,
     /// The positions a track begins with, until its first row gives it a place.
@@ -143,7 +145,7 @@ impl Ingest {
             ),
             accumulators: parts.accumulators.iter().map(|make| make()).collect(),
             tracks: Vec::new(),
-            places: Vec::new(),
+            placed: 0,
             positions: Vec::new(),
             begin_positions: BTreeMap::new(),
             says: Vec::new(),
@@ -164,17 +166,19 @@ impl Ingest {
         if self.tracks.len() <= slot {
             self.tracks.resize(slot + 1, None);
         }
+        let place = self.tracks[slot].as_ref().and_then(|track| track.place);
         self.tracks[slot] = Some(Track {
             at: at.clone(),
             start: position.next_offset,
             next: position,
             reading: true,
+            place,
         });
         let known = state.partition(&at.topic, at.partition);
         let positions = known
             .map(|known| known.positions.clone())
             .unwrap_or_default();
-        match self.places.iter().position(|place| *place == Some(slot)) {
+        match place {
             Some(place) => self.positions[place] = positions,
             None => drop(self.begin_positions.insert(at.clone(), positions)),
         }
@@ -241,14 +245,14 @@ impl Ingest {
         Ok(())
     }
 
-    /// Everything of a partition below `offset` was delivered: what is missing there never comes.
+    /// Everything of a partition below `offset` was delivered: what is missing there never comes. The leader epoch of the last
+    /// row says nothing about an offset behind it.
     pub(super) fn end_of_partition(&mut self, slot: u32, offset: i64) {
-        if let Some(Some(track)) = self
-            .tracks
-            .get_mut(slot as usize)
-            .filter(|track| track.as_ref().is_some_and(|track| track.reading))
+        if let Some(Some(track)) = self.tracks.get_mut(slot as usize)
+            && track.reading
+            && offset > track.next.next_offset
         {
-            track.next.next_offset = track.next.next_offset.max(offset);
+            track.next = Position::at(offset);
         }
     }
 
@@ -304,15 +308,15 @@ impl Ingest {
         Ok(())
     }
 
-    /// Gives new places of `Rows::partitions` their source positions.
+    /// Gives new places of `Rows::partitions` their track and source positions.
     fn place_partitions(&mut self) {
-        for partition in &self.parts.rows.partitions()[self.places.len()..] {
+        for partition in &self.parts.rows.partitions()[self.placed..] {
             let at = TopicPartition::new(Arc::clone(&partition.topic), partition.partition);
-            let slot = self
-                .tracks
-                .iter()
-                .position(|track| track.as_ref().is_some_and(|track| track.at == at));
-            self.places.push(slot);
+            let mut tracks = self.tracks.iter_mut().flatten();
+            if let Some(track) = tracks.find(|track| track.at == at) {
+                track.place = Some(self.placed);
+            }
+            self.placed += 1;
             self.positions
                 .push(self.begin_positions.remove(&at).unwrap_or_default());
         }
@@ -363,9 +367,8 @@ impl Ingest {
             Option<crate::watermark::NewestChange>,
         ),
     ) -> Vec<PartitionNews> {
-        let news = |(slot, track): (usize, &Track)| {
-            let place = self.places.iter().position(|place| *place == Some(slot));
-            let (stats, newest_change) = place.map_or((None, None), &of_place);
+        let news = |track: &Track| {
+            let (stats, newest_change) = track.place.map_or((None, None), &of_place);
             PartitionNews {
                 topic: track.at.topic.to_string(),
                 partition: track.at.partition,
@@ -373,16 +376,12 @@ impl Ingest {
                 end_offset: track.next.next_offset,
                 leader_epoch: track.next.leader_epoch,
                 stats,
-                positions: place.map(|place| self.positions[place].clone()),
+                positions: track.place.map(|place| self.positions[place].clone()),
                 newest_change,
                 asked_end: None,
             }
         };
-        let tracks = self.tracks.iter().enumerate();
-        tracks
-            .filter_map(|(slot, track)| Some((slot, track.as_ref().filter(|track| track.reading)?)))
-            .map(news)
-            .collect()
+        self.reading().map(news).collect()
     }
 
     /// Takes the batch, and begins the next one where it ends.
@@ -420,12 +419,13 @@ impl Ingest {
 
     /// The table holds everything up to these ends: the open batch begins there.
     pub(super) fn advance_starts(&mut self, news: &[PartitionNews]) {
+        let ends: HashMap<(&str, i32), i64> = news
+            .iter()
+            .map(|news| ((news.topic.as_str(), news.partition), news.end_offset))
+            .collect();
         for track in self.tracks.iter_mut().flatten() {
-            let of_track = |news: &&PartitionNews| {
-                news.partition == track.at.partition && *news.topic == *track.at.topic
-            };
-            if let Some(news) = news.iter().find(of_track) {
-                track.start = track.start.max(news.end_offset);
+            if let Some(end) = ends.get(&(&*track.at.topic, track.at.partition)) {
+                track.start = track.start.max(*end);
             }
         }
     }

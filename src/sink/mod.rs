@@ -85,12 +85,33 @@ pub enum Error {
         /// The values.
         problem: String,
     },
+    /// What was under way did not end in the time it had. It may still take effect: the table tells.
+    #[error("a commit under way was given up; the table is read again")]
+    GivenUp,
+    /// The table is no longer the one that files were written for.
+    #[error("{problem}")]
+    Outdated {
+        /// What has changed.
+        problem: String,
+    },
+    /// A part of the program has panicked.
+    #[error("a part of the program has failed: {problem}")]
+    Crashed {
+        /// What it said.
+        problem: String,
+    },
     /// The worker is to stop.
     #[error("the worker stops")]
     Stopping,
 }
 
 impl Error {
+    fn crashed(error: &tokio::task::JoinError) -> Self {
+        Self::Crashed {
+            problem: error.to_string(),
+        }
+    }
+
     pub(crate) fn refused(reason: Reason, problem: impl Into<String>) -> Self {
         let problem = problem.into();
         Self::Refused { reason, problem }
@@ -103,6 +124,9 @@ impl Error {
             // A topic that is created later needs no new specification.
             Self::Kafka(kafka::Error::TopicNotFound { .. })
             | Self::Fenced { .. }
+            | Self::GivenUp
+            | Self::Outdated { .. }
+            | Self::Crashed { .. }
             | Self::Stopping => Next::Later,
             Self::Kafka(error) => match error.next() {
                 kafka::Next::Later => Next::Later,
@@ -114,7 +138,7 @@ impl Error {
             },
             Self::Undecodable { .. } => Next::AwaitChange,
             Self::Refused { reason, .. } => match reason {
-                Reason::SecretMissing => Next::Later,
+                Reason::SecretMissing | Reason::Fenced => Next::Later,
                 _ => Next::AwaitChange,
             },
         }
@@ -129,6 +153,9 @@ impl Error {
             Self::Undecodable { .. } => Reason::Undecodable,
             Self::Fenced { .. } => Reason::Fenced,
             Self::Refused { reason, .. } => *reason,
+            Self::GivenUp => Reason::CommitUnknown,
+            Self::Outdated { .. } => Reason::TableMismatch,
+            Self::Crashed { .. } => Reason::Crashed,
             Self::Stopping => Reason::Stopping,
         }
     }

@@ -3,7 +3,10 @@
 //! A session ends by an error or because the worker stops. After an error the pipeline waits as the error says and begins
 //! anew from what the table holds; nothing is carried over from one session to the next but the pause.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +18,8 @@ use super::progress::Status;
 use super::session::Session;
 use super::{Error, Next};
 use crate::api::EffectiveSpec;
-use crate::api::worker::RunState;
+use crate::api::worker::{OnGap, RunState};
+use crate::kafka::{self, TopicPartition};
 use crate::process::clock::{BACKOFF_MOST, Backoff, Clock};
 
 /// What a pipeline is given.
@@ -41,6 +45,10 @@ pub(super) struct Context {
     pub installation: String,
     /// Bytes that rows and open files may hold.
     pub budget: usize,
+    /// How long a stop may take.
+    pub grace: Duration,
+    /// Positions below which a log was found cut, until a session has gone on behind the gap.
+    pub truncated: Arc<Mutex<BTreeMap<TopicPartition, i64>>>,
     /// The user's accumulators.
     pub accumulators: Vec<AccumulatorFactory>,
     /// The user's commit processors.
@@ -59,22 +67,26 @@ pub(super) fn run(context: &Context) {
     let mut backoff = Backoff::default();
     while !context.stop.is_cancelled() {
         context.status.enter(RunState::Starting);
-        let (committed, ended) = match Session::open(context) {
-            Ok(session) => session.run(),
-            Err(error) => (false, Err(error)),
-        };
+        let (committed, ended) = run_session(context);
         if committed {
             backoff.reset();
         }
         let error = match ended {
-            Ok(()) | Err(Error::Stopping) => break,
+            Ok(()) => break,
+            Err(_) if context.stop.is_cancelled() => break,
             Err(error) => error,
         };
+        remember_truncation(context, &error);
         let chain = chain(&error);
         context
             .status
             .fail(error.reason(), chain.clone(), context.clock.now_us());
-        let pause = match error.next() {
+        let next = if goes_on(context, &error) {
+            Next::Later
+        } else {
+            error.next()
+        };
+        let pause = match next {
             Next::Later => {
                 tracing::warn!(
                     pipeline,
@@ -110,6 +122,52 @@ pub(super) fn run(context: &Context) {
                 () = context.stop.cancelled() => {}
             }
         });
+    }
+}
+
+/// One session. A panic in it is an error like any other: the table fences whatever it left behind.
+fn run_session(context: &Context) -> (bool, Result<(), Error>) {
+    let session = || match Session::open(context) {
+        Ok(session) => session.run(),
+        Err(error) => (false, Err(error)),
+    };
+    catch_unwind(AssertUnwindSafe(session)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        let problem = text.unwrap_or("no word of why").to_owned();
+        (false, Err(Error::Crashed { problem }))
+    })
+}
+
+/// Whether a gap at the source is one that the specification allows: the next session goes on behind it.
+fn goes_on(context: &Context, error: &Error) -> bool {
+    let Error::Kafka(error) = error else {
+        return false;
+    };
+    let gap = matches!(
+        error,
+        kafka::Error::PositionLost { .. }
+            | kafka::Error::LogStartMoved { .. }
+            | kafka::Error::LogTruncated { .. }
+    );
+    gap && context.spec.source.on_gap == OnGap::Continue
+}
+
+/// A log that was cut and has grown again looks whole from outside: only the reader has noticed.
+fn remember_truncation(context: &Context, error: &Error) {
+    if let Error::Kafka(kafka::Error::LogTruncated {
+        topic,
+        partition,
+        offset,
+        ..
+    }) = error
+    {
+        let at = TopicPartition::new(Arc::clone(topic), *partition);
+        let mut truncated = context
+            .truncated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        truncated.insert(at, *offset);
     }
 }
 

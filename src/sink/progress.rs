@@ -54,13 +54,10 @@ impl Status {
         (self.changed)();
     }
 
-    /// Where it stands; running clears the last error.
+    /// Where it stands.
     pub(super) fn enter(&self, state: RunState) {
         self.write(|progress| {
             progress.state = state;
-            if state == RunState::Running {
-                progress.last_error = None;
-            }
         });
     }
 
@@ -75,16 +72,16 @@ impl Status {
         });
     }
 
-    /// It has gone well again.
-    pub(super) fn heal(&self) {
-        let healed = self
-            .inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// One side has answered as it should: its last error is over. What stopped a session is over with the first commit.
+    pub(super) fn heal(&self, side: Side) {
+        let mut progress = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let over = progress
             .last_error
-            .take()
-            .is_some();
-        if healed {
+            .as_ref()
+            .is_some_and(|error| Side::of(error.reason) == side);
+        if over {
+            progress.last_error = None;
+            drop(progress);
             (self.changed)();
         }
     }
@@ -144,6 +141,26 @@ impl Status {
             progress.partitions = rows;
             progress.lag = lag;
         });
+    }
+}
+
+/// Which side an error is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Kafka.
+    Source,
+    /// Catalog, storage, and what is on the table.
+    Table,
+}
+
+impl Side {
+    fn of(reason: Reason) -> Side {
+        match reason {
+            Reason::TopicNotFound | Reason::BrokerUnreachable | Reason::BrokerRefused => {
+                Side::Source
+            }
+            _ => Side::Table,
+        }
     }
 }
 

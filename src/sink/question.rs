@@ -68,7 +68,7 @@ impl Question {
     /// # Errors
     /// The partitions of some topic could not be found out.
     pub(super) fn ask(self) -> Result<Answer, Error> {
-        let mut watch = JumpWatch::new(JUMP_TOLERANCE);
+        let mut watch = JumpWatch::new(JUMP_TOLERANCE * self.clock.factor());
         watch.look(&self.clock);
         let at_us = self.clock.now_us();
         let topics = self.inquirer.topics(&self.topics, PATIENCE)?;

@@ -4,7 +4,7 @@
 //! A pipeline that panics is logged and begun again by the next set, and takes no other with it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -25,6 +25,12 @@ use crate::process::clock::Clock;
 
 /// How long a pipeline may take to commit what it has read when it is stopped: below the 30 s that Kubernetes grants by default.
 pub const GRACE: Duration = Duration::from_secs(25);
+
+/// What is still granted after the grace period: an attempt is given up at once, a question to the brokers is not.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether threads have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// What a worker is made of.
 #[derive(Clone)]
@@ -48,7 +54,10 @@ pub struct Worker {
     runtime: Handle,
     accumulators: Vec<AccumulatorFactory>,
     processors: Vec<Arc<dyn CommitProcessor>>,
-    running: Mutex<BTreeMap<String, Running>>,
+    running: Mutex<BTreeMap<String, Arc<Running>>>,
+    /// Told to stop, and not ended yet.
+    leaving: Mutex<Vec<Arc<Running>>>,
+    stopping: CancellationToken,
     progress: watch::Sender<Progress>,
     changed: Arc<tokio::sync::Notify>,
 }
@@ -81,6 +90,8 @@ impl Worker {
             accumulators: Vec::new(),
             processors: Vec::new(),
             running: Mutex::default(),
+            leaving: Mutex::default(),
+            stopping: CancellationToken::new(),
             progress: watch::Sender::new(progress),
             changed: Arc::default(),
         }
@@ -106,37 +117,41 @@ impl Worker {
         self.progress.subscribe()
     }
 
-    /// Runs exactly these pipelines from now on. Returns when those that are gone or changed have stopped.
+    /// Runs exactly these pipelines from now on. Returns when those that are gone or changed have stopped, unless the worker
+    /// itself is stopped meanwhile: then nothing new is started.
     pub async fn set_pipelines(&self, specs: Vec<EffectiveSpec>) {
         let wanted: BTreeMap<String, EffectiveSpec> = specs
             .into_iter()
             .map(|spec| (spec.uid.clone(), spec))
             .collect();
-        let gone = {
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-            let stays = |uid: &String, running: &Running| {
-                let same = wanted
-                    .get(uid)
-                    .is_some_and(|spec| spec.hash() == running.hash);
-                same && !running.thread.is_finished()
-            };
-            let gone: Vec<String> = running
-                .iter()
-                .filter(|(uid, running)| !stays(uid, running))
-                .map(|(uid, _)| uid.clone())
-                .collect();
-            gone.into_iter()
-                .filter_map(|uid| running.remove(&uid))
-                .collect::<Vec<_>>()
-        };
-        self.stop(gone).await;
-        {
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = self.take(|uid, running| {
+            let same = wanted
+                .get(uid)
+                .is_some_and(|spec| spec.hash() == running.hash);
+            !same || running.thread.is_finished()
+        });
+        lock(&self.leaving).extend(gone.iter().cloned());
+        self.stop(&gone).await;
+        lock(&self.leaving).retain(|leaving| !leaving.thread.is_finished());
+        if !self.stopping.is_cancelled() {
+            let mut running = lock(&self.running);
             for (uid, spec) in wanted {
-                running.entry(uid).or_insert_with(|| self.start(spec));
+                running
+                    .entry(uid)
+                    .or_insert_with(|| Arc::new(self.start(spec)));
             }
         }
         self.publish();
+    }
+
+    fn take(&self, chosen: impl Fn(&String, &Running) -> bool) -> Vec<Arc<Running>> {
+        let mut running = lock(&self.running);
+        let uids: Vec<String> = running
+            .keys()
+            .filter(|uid| chosen(uid, &running[*uid]))
+            .cloned()
+            .collect();
+        uids.iter().filter_map(|uid| running.remove(uid)).collect()
     }
 
     fn start(&self, spec: EffectiveSpec) -> Running {
@@ -154,6 +169,8 @@ impl Worker {
             abandon: abandon.clone(),
             worker: self.settings.worker_id.clone(),
             installation: self.settings.installation.clone(),
+            grace: self.settings.grace,
+            truncated: Arc::default(),
             budget: writer_budget(spec.worker.memory_budget_bytes),
             accumulators: self.accumulators.clone(),
             processors: self.processors.clone(),
@@ -183,37 +200,50 @@ impl Worker {
                 () = tokio::time::sleep(Duration::from_secs(1)) => self.publish(),
             }
         }
-        let all = std::mem::take(&mut *self.running.lock().unwrap_or_else(PoisonError::into_inner));
-        self.stop(all.into_values().collect()).await;
+        self.stopping.cancel();
+        let mut all = self.take(|_, _| true);
+        all.append(&mut lock(&self.leaving));
+        self.stop(&all).await;
         self.publish();
     }
 
-    async fn stop(&self, gone: Vec<Running>) {
-        for running in &gone {
+    /// Lets pipelines commit what they have read, at most for the grace period; what has not ended then is left behind, and the
+    /// table fences it.
+    async fn stop(&self, gone: &[Arc<Running>]) {
+        for running in gone {
             running.stop.cancel();
         }
-        let grace = self.settings.grace;
-        let abandon: Vec<CancellationToken> =
-            gone.iter().map(|running| running.abandon.clone()).collect();
-        let timer = self.runtime.spawn(async move {
-            tokio::time::sleep(grace).await;
-            abandon.iter().for_each(CancellationToken::cancel);
-        });
-        for running in gone {
-            let pipeline = running.status.read().pipeline;
-            let joined = self.runtime.spawn_blocking(|| running.thread.join()).await;
-            if !matches!(joined, Ok(Ok(()))) {
-                tracing::error!(
-                    pipeline,
-                    "the pipeline's thread panicked; its table is as its last commit left it"
-                );
-            }
+        let ended = |running: &Arc<Running>| running.thread.is_finished();
+        if self
+            .within(self.settings.grace, || gone.iter().all(ended))
+            .await
+        {
+            return;
         }
-        timer.abort();
+        for running in gone {
+            running.abandon.cancel();
+        }
+        self.within(LAST_MOMENT, || gone.iter().all(ended)).await;
+        for running in gone.iter().filter(|running| !ended(running)) {
+            let pipeline = running.status.read().pipeline;
+            tracing::warn!(
+                pipeline,
+                "not stopped in time; the table is as its last commit left it"
+            );
+        }
+    }
+
+    async fn within(&self, patience: Duration, done: impl Fn() -> bool) -> bool {
+        let waited = tokio::time::timeout(patience, async {
+            while !done() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        });
+        waited.await.is_ok()
     }
 
     fn publish(&self) {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = lock(&self.running);
         let pipelines: BTreeMap<_, _> = running
             .iter()
             .map(|(uid, running)| (uid.clone(), running.status.read()))
@@ -222,4 +252,8 @@ impl Worker {
         self.progress
             .send_modify(|progress| progress.pipelines = pipelines);
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,10 +18,13 @@ use crate::lake;
 use crate::process::clock::{Backoff, Clock};
 use crate::sink::commit::{Errand, Outcome, Success};
 use crate::sink::identity::{check_incarnations, incarnations};
-use crate::sink::progress::evidence;
+use crate::sink::progress::{Side, evidence};
 use crate::sink::question::{Answer, PATIENCE, known};
 use crate::sink::{Error, of_kafka, of_lake};
-use crate::watermark::{Excluded, contract};
+use crate::watermark::{Excluded, PartitionNews, contract};
+
+/// Offsets without rows are committed after an hour at the latest.
+const LONG_WAIT_US: i64 = 3_600_000_000;
 
 impl Session<'_> {
     /// Sends what is read, or only the answers, on its way to the table.
@@ -29,11 +32,15 @@ impl Session<'_> {
         let answer = self.answer.take().map(|(answer, _)| answer);
         let errand = self.errand(answer)?;
         self.looked = now;
+        if !self.is_worth_a_look(&errand) {
+            return Ok(());
+        }
         let (side, limit, status) = (
             Arc::clone(&self.side),
-            self.limit.clone(),
+            self.limit.child_token(),
             self.context.status.clone(),
         );
+        let own_limit = limit.clone();
         let clock = self.context.clock.clone();
         let news = errand.news.clone();
         let excluded = errand
@@ -41,7 +48,14 @@ impl Session<'_> {
             .as_ref()
             .map(|batch| batch.times.excluded)
             .unwrap_or_default();
-        let (inquirer, known) = (Arc::clone(&self.inquirer), incarnations(&self.state));
+        let inquirer = Arc::clone(&self.inquirer);
+        let mut known = incarnations(&self.state);
+        known.retain(|topic, _| {
+            errand
+                .news
+                .iter()
+                .any(|news| news.topic == *topic && news.end_offset > news.start_offset)
+        });
         let task = self.context.runtime.spawn(async move {
             let told = |reason: Reason, error: &dyn std::error::Error| {
                 status.fail(reason, error.to_string(), clock.now_us());
@@ -60,6 +74,7 @@ impl Session<'_> {
             news,
             excluded,
             started: now,
+            limit: own_limit,
         });
         Ok(())
     }
@@ -94,18 +109,35 @@ impl Session<'_> {
         Ok(errand)
     }
 
-    /// Takes what became of the errand under way; waits for it if need be.
-    pub(super) fn arrive(&mut self) -> Result<(), Error> {
-        let Some(under_way) = self.under_way.take() else {
+    /// Without rows the table is loaded only when a commit could be worth it: a cell may close, a partition is new, or offsets
+    /// without rows wait for so long that the log may be cut behind them.
+    fn is_worth_a_look(&self, errand: &Errand) -> bool {
+        let moved = |news: &PartitionNews| news.end_offset > news.start_offset;
+        let now_us = self.context.clock.now_us();
+        let waits_us = now_us.saturating_sub(self.state.committed_at_us);
+        errand.batch.is_some()
+            || !errand.anchors.is_empty()
+            || self.was_closable
+            || (waits_us >= LONG_WAIT_US && errand.news.iter().any(moved))
+    }
+
+    /// Takes what became of the errand under way, if there is one; waits for it at most so long, then gives it up.
+    pub(super) fn arrive(&mut self, patience: Duration) -> Result<(), Error> {
+        let Some(mut under_way) = self.under_way.take() else {
             return Ok(());
         };
-        let outcome = self
-            .context
-            .runtime
-            .block_on(under_way.task)
-            .map_err(|_| Error::Stopping)??;
+        let ended = self.context.runtime.block_on(async {
+            if let Ok(ended) = tokio::time::timeout(patience, &mut under_way.task).await {
+                return ended;
+            }
+            under_way.limit.cancel();
+            under_way.task.await
+        });
+        let outcome = ended.map_err(|error| Error::crashed(&error))??;
         let now = self.context.clock.monotonic();
-        self.context.status.heal();
+        if !self.poisoned {
+            self.context.status.heal(Side::Table);
+        }
         match outcome {
             Outcome::Looked(state) => self.state = *state,
             Outcome::Committed(success) => {
@@ -116,18 +148,19 @@ impl Session<'_> {
                     .context
                     .clock
                     .real(now.saturating_sub(under_way.started));
-                self.note(*success, &under_way.excluded, elapsed)?;
+                self.note(*success, &under_way.excluded, elapsed);
             }
         }
-        if self.source.mode() == Mode::Assign {
+        if self.source.mode() == Mode::Group {
+            self.subscribe()?;
+        } else {
             let reading: BTreeSet<TopicPartition> = self
                 .ingest
                 .delivered()
                 .into_iter()
                 .map(|(at, _)| at)
                 .collect();
-            let new: Vec<TopicPartition> =
-                known(&self.state).difference(&reading).cloned().collect();
+            let new: Vec<TopicPartition> = self.wanted().difference(&reading).cloned().collect();
             if !new.is_empty() {
                 self.take_over(&new)?;
             }
@@ -136,12 +169,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn note(
-        &mut self,
-        success: Success,
-        excluded: &Excluded,
-        elapsed: Duration,
-    ) -> Result<(), Error> {
+    fn note(&mut self, success: Success, excluded: &Excluded, elapsed: Duration) {
         let context = self.context;
         let before = self.state.published.finalized_before_us;
         let now_us = context.clock.now_us();
@@ -182,9 +210,11 @@ impl Session<'_> {
                 ))
             })
             .collect();
-        self.source.commit_group_offsets(&offsets)?;
+        // Only lag tools look at them.
+        if let Err(error) = self.source.commit_group_offsets(&offsets) {
+            tracing::debug!(%error, "group offsets are not committed");
+        }
         self.after_commit(success.table);
-        Ok(())
     }
 
     /// Processors and maintenance, beside the reading.
@@ -236,7 +266,7 @@ async fn verify(
     loop {
         let (asked, names) = (Arc::clone(&inquirer), names.clone());
         let asked = tokio::task::spawn_blocking(move || asked.topics(&names, PATIENCE));
-        let error = match asked.await.map_err(|_| Error::Stopping)? {
+        let error = match asked.await.map_err(|error| Error::crashed(&error))? {
             Ok(topics) => return check_incarnations(&known, &topics, &[]),
             Err(error) if error.next() == kafka::Next::Later => error,
             Err(error) => return Err(error.into()),
@@ -244,7 +274,7 @@ async fn verify(
         told(of_kafka(&error), &error);
         tokio::select! {
             () = tokio::time::sleep(backoff.next_delay()) => {}
-            () = limit.cancelled() => return Err(Error::Stopping),
+            () = limit.cancelled() => return Err(Error::GivenUp),
         }
     }
 }

@@ -2,14 +2,15 @@
 //!
 //! A partition is handed over only when what was read of it is on the table or dropped.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Session;
 use super::opening::settle_start;
 use crate::kafka::{self, Position, TopicPartition};
 use crate::sink::Error;
-use crate::sink::question::PATIENCE;
-use crate::sink::worker::GRACE;
+use crate::sink::identity::names;
+use crate::sink::question::{PATIENCE, known};
 use crate::watermark::State;
 
 /// How long what was read of a revoked partition may take to be committed: half of librdkafka's default rebalance time-out.
@@ -65,7 +66,7 @@ impl Session<'_> {
     ) -> Result<(), Error> {
         if lost {
             // Others may have committed for them already; the fence decides about what is under way.
-            self.arrive()?;
+            self.arrive(HAND_OVER)?;
             self.ingest.give_up();
         } else {
             self.commit_rest(HAND_OVER)?;
@@ -111,27 +112,44 @@ impl Session<'_> {
     /// Waits for what is under way, then commits everything that is read.
     pub(super) fn commit_rest(&mut self, patience: Duration) -> Result<(), Error> {
         self.asking = None;
-        let limit = self.limit.clone();
-        let guard = self.context.runtime.spawn(async move {
-            tokio::time::sleep(patience).await;
-            limit.cancel();
-        });
-        let ended = self.arrive().and_then(|()| {
-            if self.ingest.waiting().rows == 0 {
-                return Ok(());
-            }
-            self.send(self.context.clock.monotonic())?;
-            self.arrive()
-        });
-        guard.abort();
-        ended
+        let started = self.context.clock.monotonic();
+        self.arrive(patience)?;
+        if self.ingest.waiting().rows == 0 {
+            return Ok(());
+        }
+        let now = self.context.clock.monotonic();
+        let spent = self.context.clock.real(now.saturating_sub(started));
+        self.send(now)?;
+        self.arrive(patience.saturating_sub(spent))
     }
 
     /// The stop: what is read is committed, then the group is left.
     pub(super) fn leave(&mut self) -> Result<(), Error> {
-        let patience = GRACE;
+        // What is given up at the end of it is still waited for, and the group is left.
+        let patience = self.context.grace * 2 / 3;
         self.commit_rest(patience)?;
         tracing::info!(pipeline = %self.context.spec.id(), "stopped; everything read is committed");
+        Ok(())
+    }
+
+    /// The partitions to be read: those on the table whose topics the specification names.
+    pub(super) fn wanted(&self) -> BTreeSet<TopicPartition> {
+        let named = |at: &TopicPartition| names(&self.context.spec, &at.topic);
+        known(&self.state).into_iter().filter(named).collect()
+    }
+
+    /// Joins the group for the topics that are wanted now. None at all is no subscription: the next look may find some.
+    pub(super) fn subscribe(&mut self) -> Result<(), Error> {
+        let mut topics: Vec<String> = self
+            .wanted()
+            .iter()
+            .map(|at| at.topic.to_string())
+            .collect();
+        topics.dedup();
+        if topics != self.subscribed && !topics.is_empty() {
+            self.source.subscribe(&topics)?;
+            self.subscribed = topics;
+        }
         Ok(())
     }
 }

@@ -20,11 +20,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::buffer::{Cadence, FILES_DUE};
+use super::buffer::{Cadence, FILES_DUE, LEAST_GAP};
 use super::commit::{Errand, Outcome, TableSide};
 use super::identity::{self, Seen};
 use super::ingest::{CHUNK, Ingest};
 use super::pipeline::Context;
+use super::progress::Side;
 use super::question::{Answer, PATIENCE, Question, known};
 use super::{Error, open};
 use crate::kafka::{self, Event, Inquirer, Source, StartFrom, TopicPartition};
@@ -46,6 +47,10 @@ const OUTLOOK_EVERY: Duration = Duration::from_secs(1);
 const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// An open pipeline.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, none a state of another"
+)]
 pub(super) struct Session<'c> {
     context: &'c Context,
     side: Arc<TableSide>,
@@ -60,9 +65,15 @@ pub(super) struct Session<'c> {
     under_way: Option<UnderWay>,
     watch: JumpWatch,
     looked: Duration,
+    /// The ends of this worker's partitions, as last heard.
+    ends: BTreeMap<TopicPartition, i64>,
+    /// The topics that the group was joined for.
+    subscribed: Vec<String>,
     outlooked: Duration,
     was_closable: bool,
     resting: bool,
+    /// A record was met that ends the session.
+    poisoned: bool,
     /// Whether anything of this session is on the table.
     committed: bool,
     /// Cancelled: errands under way are given up after their present attempt.
@@ -80,6 +91,8 @@ struct UnderWay {
     news: Vec<PartitionNews>,
     excluded: Excluded,
     started: Duration,
+    /// Cancelled: it is given up.
+    limit: CancellationToken,
 }
 
 impl Session<'_> {
@@ -128,8 +141,14 @@ impl Session<'_> {
         }
         let events = chunk.into_events();
         if let Some(error) = poison {
-            // What came before it is good: it is committed, and the table then stands exactly at the record.
-            self.commit_rest(PATIENCE)?;
+            // What came before a bad record is good: it is committed, and the table then stands exactly at the record. After
+            // any other failure, as of the dead-letter topic, the batch is worth nothing.
+            self.poisoned = true;
+            if matches!(error, Error::Undecodable { .. })
+                && let Err(rest) = self.commit_rest(PATIENCE)
+            {
+                tracing::warn!(pipeline = %self.context.spec.id(), error = %rest, "what came before a bad record is read again");
+            }
             return Err(error);
         }
         for event in events {
@@ -213,7 +232,7 @@ impl Session<'_> {
             .as_ref()
             .is_some_and(|under_way| under_way.task.is_finished())
         {
-            self.arrive()?;
+            self.arrive(Duration::ZERO)?;
         }
         if self.under_way.is_some() || self.asking.is_some() {
             return Ok(());
@@ -235,7 +254,8 @@ impl Session<'_> {
             .is_none_or(|end_us| now_us - self.side.policy.bounds.max_delay_us >= end_us);
         let just_closable = closable && !self.was_closable;
         self.was_closable = closable;
-        if just_closable || self.cadence.look_due(now, self.looked) {
+        let rested = now.saturating_sub(self.looked) >= LEAST_GAP.min(self.cadence.interval());
+        if just_closable && rested || self.cadence.look_due(now, self.looked) {
             return true;
         }
         let waiting = self.ingest.waiting();
@@ -284,12 +304,15 @@ impl Session<'_> {
             return Ok(());
         };
         let mut answer = match self.context.runtime.block_on(asking.task) {
-            Ok(Ok(answer)) => answer,
+            Ok(Ok(answer)) => {
+                self.context.status.heal(Side::Source);
+                answer
+            }
             Ok(Err(error)) => {
                 self.fail(&Error::Kafka(error));
                 Answer::none()
             }
-            Err(_) => return Err(Error::Stopping),
+            Err(error) => return Err(Error::crashed(&error)),
         };
         if asking.void {
             answer.asked = None;
@@ -346,14 +369,15 @@ impl Session<'_> {
             .claim(self.state.published.finalized_before_us, now_us);
     }
 
-    fn show_partitions(&self, answer: &Answer) {
-        let ends: BTreeMap<TopicPartition, i64> = answer
+    fn show_partitions(&mut self, answer: &Answer) {
+        let heard = answer
             .ends
             .iter()
-            .map(|(at, end)| (at.clone(), end.high_watermark))
-            .collect();
+            .map(|(at, end)| (at.clone(), end.high_watermark));
+        self.ends.extend(heard);
+        let ends = &self.ends;
         let own = self.ingest.delivered();
-        self.context.status.partitions(&self.state, &ends, &own);
+        self.context.status.partitions(&self.state, ends, &own);
         for (at, _) in &own {
             let next = self
                 .state

@@ -2,7 +2,8 @@
 //!
 //! Nothing is read before every partition has an offset on the table.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
 
 use iceberg::table::Table;
 use tokio::sync::Mutex;
@@ -87,11 +88,14 @@ impl<'c> Session<'c> {
             asking: None,
             answer: None,
             under_way: None,
-            watch: JumpWatch::new(JUMP_TOLERANCE),
+            watch: JumpWatch::new(JUMP_TOLERANCE * context.clock.factor()),
             looked: now,
+            ends: BTreeMap::new(),
+            subscribed: Vec::new(),
             outlooked: now,
             was_closable: false,
             resting: false,
+            poisoned: false,
             committed: false,
             limit: context.abandon.child_token(),
         };
@@ -103,12 +107,11 @@ impl<'c> Session<'c> {
         let context = self.context;
         match self.source.mode() {
             Mode::Assign => {
-                let all: Vec<TopicPartition> = known(&self.state).into_iter().collect();
+                let all: Vec<TopicPartition> = self.wanted().into_iter().collect();
                 self.take_over(&all)?;
             }
             Mode::Group => {
-                let topics: Vec<String> = self.state.topics.keys().cloned().collect();
-                self.source.subscribe(&topics)?;
+                self.subscribe()?;
             }
         }
         context.status.enter(RunState::Running);
@@ -162,6 +165,7 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
             table_uuid: opened.table.metadata().uuid(),
             table_ref: "main".to_owned(),
         },
+        spec_id: opened.table.metadata().default_partition_spec_id(),
         subscription: open::subscription(spec),
         accept: spec.sink.accept.clone(),
         accept_cluster: spec.source.accept.cluster_id.clone(),
@@ -171,6 +175,7 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
         clock: context.clock.clone(),
         metrics: context.metrics.clone(),
         handled: std::sync::Mutex::default(),
+        telling: Mutex::default(),
     };
     let loaded = side.load().await?;
     let table_policy: Option<&Policy> = (!loaded.state.is_new()).then_some(&loaded.state.policy);
@@ -200,12 +205,24 @@ pub(super) fn settle_start(
     };
     identity::check(&state, &seen, spec)?;
     let known = known(&state);
-    let jumps = identity::jumps(&state, inquirer, spec, &context.clock)?;
+    let truncated = std::mem::take(
+        &mut *context
+            .truncated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner),
+    );
+    let jumps = identity::jumps(&state, inquirer, spec, &context.clock, &truncated)?;
+    let retired: Vec<String> = state
+        .topics
+        .keys()
+        .filter(|name| !identity::names(spec, name))
+        .cloned()
+        .collect();
     let unknown: Vec<TopicPartition> = partitions(&topics)
         .into_iter()
         .filter(|at| !known.contains(at))
         .collect();
-    if unknown.is_empty() && jumps.is_empty() && !state.is_new() {
+    if unknown.is_empty() && jumps.is_empty() && retired.is_empty() && !state.is_new() {
         return Ok(state);
     }
     let start_from = if state.is_new() {
@@ -216,6 +233,7 @@ pub(super) fn settle_start(
     let errand = Errand {
         anchors: anchors(inquirer, &topics, &unknown, start_from, &context.clock)?,
         jumps,
+        retired,
         asked: Some(asked_partitions(&topics, at_us)),
         ..Errand::default()
     };
