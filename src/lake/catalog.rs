@@ -27,6 +27,8 @@ use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::Error;
+use crate::api::worker;
+use crate::process::secret::Secret;
 
 /// Time one call of a catalog may take, when nothing else is set. Longer than the slowest commit of a healthy catalog, shorter
 /// than a commit interval that anyone would notice.
@@ -40,30 +42,6 @@ const SQLITE_BUSY: Duration = Duration::from_secs(20);
 
 /// Key under which an error carries the address of its catalog.
 const ADDRESS_KEY: &str = "catalog";
-
-/// A secret that does not show.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Takes the resolved secret.
-    #[must_use]
-    pub fn new(secret: impl Into<String>) -> Self {
-        Self(secret.into())
-    }
-
-    /// The secret itself; never log or store it.
-    #[must_use]
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
-    }
-}
 
 /// Which catalog, and where.
 #[derive(Clone, PartialEq, Eq)]
@@ -119,6 +97,23 @@ pub struct CatalogSettings {
 }
 
 impl CatalogSettings {
+    /// As a specification names it, with its credential already read.
+    #[must_use]
+    pub fn of(catalog: &worker::Catalog, credential: Option<Secret>) -> Self {
+        let uri = catalog.uri.clone();
+        let kind = match catalog.kind {
+            worker::CatalogKind::Rest => CatalogKind::Rest { uri },
+            worker::CatalogKind::Sql => CatalogKind::Sql { uri },
+        };
+        Self {
+            name: catalog.name.clone(),
+            warehouse: catalog.warehouse.clone(),
+            properties: catalog.properties.clone(),
+            credential,
+            ..Self::new(kind)
+        }
+    }
+
     /// Settings with nothing but an address; the catalog is called `tidemark`.
     #[must_use]
     pub fn new(kind: CatalogKind) -> Self {

@@ -17,7 +17,7 @@ use crate::{
     },
     lake::{
         self,
-        catalog::{CatalogKind, CatalogSettings},
+        catalog::CatalogSettings,
         lineage::{End, Entry, lineage},
     },
     process::{clock::Clock, secret::Secret},
@@ -91,7 +91,7 @@ impl Reader {
     /// # Errors
     /// The catalog cannot be opened, or the name is none.
     pub async fn open(catalog: &Catalog, table: &TableName) -> Result<Self, Error> {
-        let settings = settings(catalog);
+        let settings = CatalogSettings::of(&catalog.settings, catalog.credential.clone());
         let uri = settings.kind.address();
         let parts = table.namespace.iter().chain([&table.name]);
         let ident = TableIdent::from_strs(parts);
@@ -126,23 +126,6 @@ impl Reader {
         };
         Ok(reading(&self.name, loaded.map_err(lake)?.metadata()))
     }
-}
-
-fn settings(catalog: &Catalog) -> CatalogSettings {
-    let of = &catalog.settings;
-    let uri = of.uri.clone();
-    let kind = match of.kind {
-        worker::CatalogKind::Rest => CatalogKind::Rest { uri },
-        worker::CatalogKind::Sql => CatalogKind::Sql { uri },
-    };
-    let mut settings = CatalogSettings::new(kind);
-    settings.name.clone_from(&of.name);
-    settings.warehouse.clone_from(&of.warehouse);
-    settings.properties.clone_from(&of.properties);
-    let credential = catalog.credential.as_ref();
-    settings.credential =
-        credential.map(|credential| lake::catalog::Secret::new(credential.expose()));
-    settings
 }
 
 /// The readers' rule over one loaded metadata.

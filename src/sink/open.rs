@@ -21,7 +21,7 @@ use crate::cdc::{
     metadata_columns,
 };
 use crate::kafka::{Settings, StartFrom, Topics};
-use crate::lake::catalog::{CatalogKind, CatalogSettings, Secret};
+use crate::lake::catalog::CatalogSettings;
 use crate::lake::maintain::MaintainSettings;
 use crate::lake::table::{Column, Partitioning, TableSpec};
 use crate::lake::writer::arrow_schema;
@@ -114,22 +114,14 @@ pub(super) fn start_from(spec: &EffectiveSpec) -> StartFrom {
 /// # Errors
 /// The secret is not there.
 pub(super) fn catalog_settings(catalog: &worker::Catalog) -> Result<CatalogSettings, Error> {
-    let uri = catalog.uri.clone();
-    let kind = match catalog.kind {
-        ApiCatalogKind::Rest => CatalogKind::Rest { uri },
-        ApiCatalogKind::Sql => CatalogKind::Sql { uri },
-    };
-    let mut settings = CatalogSettings::new(kind);
-    settings.name.clone_from(&catalog.name);
-    settings.warehouse.clone_from(&catalog.warehouse);
-    settings.properties.clone_from(&catalog.properties);
-    if let Some(reference) = &catalog.credential_ref {
-        let secret = Secrets::from_environment().read(reference);
-        let secret =
-            secret.map_err(|error| Error::refused(Reason::SecretMissing, error.to_string()))?;
-        settings.credential = Some(Secret::new(secret.expose()));
-    }
-    Ok(settings)
+    let secrets = Secrets::from_environment();
+    let reference = catalog.credential_ref.as_ref();
+    let credential = reference
+        .map(|reference| secrets.read(reference))
+        .transpose();
+    let credential =
+        credential.map_err(|error| Error::refused(Reason::SecretMissing, error.to_string()))?;
+    Ok(CatalogSettings::of(catalog, credential))
 }
 
 /// The table's name in the catalog.
