@@ -136,43 +136,41 @@ spec:
         let manifest = self.manifest_file();
         let manifest = manifest.display();
         format!(
-            r#"The table is in {folder} (delete the folder when you are done). To look at it:
+            r#"The table is in {folder} (delete the folder when you are done). To look at it, from any shell:
 
-Its claim   tidemark get {TABLE} --file {manifest}
+# what it claims
+tidemark get {TABLE} --file {manifest}
 
-PyIceberg   pip install 'pyiceberg[sql-sqlite,pyarrow,pandas]'
+# PyIceberg: pip install 'pyiceberg[sql-sqlite,pyarrow,pandas]'
+python3 - <<'END'
+from pyiceberg.catalog.sql import SqlCatalog
+catalog = SqlCatalog("{CATALOG}", uri="sqlite:///{catalog}", warehouse="file://{warehouse}")
+table = catalog.load_table("{TABLE}")
+print("complete from", table.properties["tidemark.complete-from"])
+print("complete before", table.properties["tidemark.finalized-before"])
+print(table.scan().to_pandas())
+END
 
-  python3 - <<'END'
-  from pyiceberg.catalog.sql import SqlCatalog
-  catalog = SqlCatalog("{CATALOG}", uri="sqlite:///{catalog}", warehouse="file://{warehouse}")
-  table = catalog.load_table("{TABLE}")
-  print("complete from", table.properties["tidemark.complete-from"])
-  print("complete before", table.properties["tidemark.finalized-before"])
-  print(table.scan().to_pandas())
-  END
+# DuckDB: pip install duckdb==1.5.5 duckdb-extensions duckdb-extension-{{avro,httpfs,iceberg}}==1.5.5
+python3 - <<'END'
+import duckdb, duckdb_extensions
+for name in ("avro", "httpfs", "iceberg"):
+    duckdb_extensions.import_extension(name)
+duckdb.sql("LOAD iceberg")
+duckdb.sql("""SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) AS changes, count(DISTINCT id) AS orders
+    FROM iceberg_scan('{metadata_file}')
+    GROUP BY ALL ORDER BY ALL""").show()
+END
 
-DuckDB   pip install duckdb==1.5.5 duckdb-extensions duckdb-extension-{{avro,httpfs,iceberg}}==1.5.5
-
-  python3 - <<'END'
-  import duckdb, duckdb_extensions
-  for name in ("avro", "httpfs", "iceberg"):
-      duckdb_extensions.import_extension(name)
-  duckdb.sql("LOAD iceberg")
-  duckdb.sql("""SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) AS changes, count(DISTINCT id) AS orders
-      FROM iceberg_scan('{metadata_file}')
-      GROUP BY ALL ORDER BY ALL""").show()
-  END
-
-Spark SQL   pip install pyspark==4.0.*
-
-  spark-sql --packages org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0,org.xerial:sqlite-jdbc:3.50.3.0 \
-    --conf spark.sql.catalogImplementation=in-memory \
-    --conf spark.sql.catalog.{CATALOG}=org.apache.iceberg.spark.SparkCatalog \
-    --conf spark.sql.catalog.{CATALOG}.type=jdbc \
-    --conf spark.sql.catalog.{CATALOG}.uri=jdbc:sqlite:{catalog} \
-    --conf spark.sql.catalog.{CATALOG}.warehouse=file://{warehouse} \
-    -e "SHOW TBLPROPERTIES {CATALOG}.{TABLE} ('tidemark.finalized-before');
-        SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) FROM {CATALOG}.{TABLE} GROUP BY 1 ORDER BY 1"
+# Spark: pip install 'pyspark==4.0.*', and Java 17
+spark-sql --packages org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0,org.xerial:sqlite-jdbc:3.50.3.0 \
+  --conf spark.sql.catalogImplementation=in-memory \
+  --conf spark.sql.catalog.{CATALOG}=org.apache.iceberg.spark.SparkCatalog \
+  --conf spark.sql.catalog.{CATALOG}.type=jdbc \
+  --conf spark.sql.catalog.{CATALOG}.uri=jdbc:sqlite:{catalog} \
+  --conf spark.sql.catalog.{CATALOG}.warehouse=file://{warehouse} \
+  -e "SHOW TBLPROPERTIES {CATALOG}.{TABLE} ('tidemark.finalized-before');
+      SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) FROM {CATALOG}.{TABLE} GROUP BY 1 ORDER BY 1"
 "#
         )
     }
@@ -181,6 +179,21 @@ Spark SQL   pip install pyspark==4.0.*
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A here-document ends only at a line that is nothing but its mark.
+    #[test]
+    fn instructions_can_be_pasted_as_they_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = Place::prepare(Some(folder.path())).expect("an empty folder");
+        let text = place.instructions("file:///w/metadata/00001.metadata.json");
+        let begun = text.matches("<<'END'\n").count();
+        let ended = text.lines().filter(|line| *line == "END").count();
+        assert_eq!((begun, ended), (2, 2), "{text}");
+        assert!(
+            text.contains("iceberg_scan('/w/metadata/00001.metadata.json')"),
+            "{text}"
+        );
+    }
 
     /// Two demos in one folder would be one table with rows of two brokers.
     #[test]

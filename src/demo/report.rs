@@ -57,7 +57,7 @@ pub(super) fn closing(findings: &Findings, record: &Record, picture: &Picture) -
     lines.push(claim_line(findings, picture));
     let late = record.rows().filter(|(_, receipt)| receipt.late).count();
     lines.push(format!(
-        "{} came later than declared, as rows sometimes do: they are in the table, and no hour waited for them.",
+        "{} came later than declared, as rows sometimes do: nothing is promised about those, and they are in the table all the same.",
         number(late),
     ));
     if findings.excused > late {
