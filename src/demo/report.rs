@@ -56,10 +56,12 @@ pub(super) fn closing(findings: &Findings, record: &Record, picture: &Picture) -
     }
     lines.push(claim_line(findings, picture));
     let late = record.rows().filter(|(_, receipt)| receipt.late).count();
-    lines.push(format!(
-        "{} came later than declared, as rows sometimes do: nothing is promised about those, and they are in the table all the same.",
-        number(late),
-    ));
+    if late > 0 {
+        lines.push(format!(
+            "{} came later than declared, as rows sometimes do: nothing is promised about those, and they are in the table all the same.",
+            number(late),
+        ));
+    }
     if findings.excused > late {
         lines.push(format!(
             "{} more were delayed by this machine beyond the declared 10 min (2 s of yours).",

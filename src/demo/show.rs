@@ -109,10 +109,8 @@ impl Show {
             self.last_commit = commit;
             self.commits += 1;
         }
-        let before_us = progress
-            .claim
-            .as_ref()
-            .and_then(|claim| claim.finalized_before_us);
+        let claim = progress.claim.as_ref().and_then(covered);
+        let before_us = claim.map(|(_, before_us)| before_us);
         for hour in self.span.hours() {
             if before_us >= Some(hour.end_us()) {
                 self.final_at_us
@@ -138,6 +136,7 @@ impl Show {
             partitions: partitions(progress),
             claim: claim.and_then(covered),
             evidence: claim
+                .filter(|claim| covered(claim).is_some())
                 .map(|claim| evidence(&claim.evidence, claim.margin_ms))
                 .unwrap_or_default(),
             hold: progress
