@@ -271,8 +271,8 @@ impl TableSide {
         }
         let plan = match self.plan(&loaded, errand, &contribution) {
             Ok(plan) => plan,
-            // Another worker anchored first, and stands where we would: the next look finds it.
-            Err(Misfit::Anchored { .. }) => {
+            // Another worker anchored or jumped first, and stands where we would or further: the next look finds it.
+            Err(Misfit::Anchored { .. } | Misfit::JumpedAlready { .. }) => {
                 return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
             }
             Err(misfit) => return Err(of_misfit(&misfit)),
@@ -528,9 +528,10 @@ fn of_misfit(misfit: &Misfit) -> Error {
         Misfit::TopicId { .. } | Misfit::Recreated { .. } => Reason::TopicRecreated,
         Misfit::Joins { .. } => Reason::SpecInvalid,
         Misfit::TooBig { .. } => Reason::TooManyPartitions,
-        Misfit::Offset { .. } | Misfit::Backwards { .. } | Misfit::Anchored { .. } => {
-            Reason::Fenced
-        }
+        Misfit::Offset { .. }
+        | Misfit::Backwards { .. }
+        | Misfit::Anchored { .. }
+        | Misfit::JumpedAlready { .. } => Reason::Fenced,
     };
     Error::refused(reason, misfit.to_string())
 }

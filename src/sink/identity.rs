@@ -182,6 +182,7 @@ pub(super) fn jumps(
             topic: at.topic.to_string(),
             partition: at.partition,
             kind,
+            from: next,
             offset,
             at_us,
         });

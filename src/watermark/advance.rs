@@ -67,6 +67,8 @@ pub struct Jump {
     pub partition: i32,
     /// Why.
     pub kind: JumpKind,
+    /// The table's next offset that the jump was derived from: on any other base it is void.
+    pub from: i64,
     /// The first offset that will be read now.
     pub offset: i64,
     /// The clock after that offset was answered.
@@ -195,6 +197,16 @@ pub enum Misfit {
         /// Where the table goes on.
         next_offset: i64,
     },
+    /// The partition is no longer where the jump was derived from: another worker jumped, or went on.
+    #[error("partition {topic}/{partition}: moved on to {next_offset} already; go on from there")]
+    JumpedAlready {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// Where the table goes on.
+        next_offset: i64,
+    },
     /// The topic has another id than the table knows.
     #[error(
         "topic \"{topic}\": the table counts offsets of topic id {table}, the broker names {broker}"
@@ -277,6 +289,14 @@ pub fn advance(base: &State, policy: &Policy, news: &Contribution) -> Result<Adv
     })
 }
 
+/// Whether a commit of these news on `base` would raise the claim. Far cheaper than [`advance`]: nothing is packed, and where
+/// neither clock nor answer has passed the open cell no partition is looked at. `false`, too, where the news do not fit.
+#[must_use]
+pub fn would_raise(base: &State, policy: &Policy, news: &Contribution) -> bool {
+    is_within_reach(base, policy, news)
+        && apply(base, policy, news).is_ok_and(|(next, _)| raises(base, policy, &next))
+}
+
 /// Whether, and why, a worker without data should commit. `None`, too, where the news do not fit the base.
 #[must_use]
 pub fn should_commit_empty(
@@ -287,9 +307,8 @@ pub fn should_commit_empty(
     if !news.anchors.is_empty() || !news.jumps.is_empty() {
         return Some(EmptyCommit::Anchors);
     }
-    let (mut next, _) = apply(base, policy, news).ok()?;
-    publish(base, policy, &mut next);
-    if next.published.finalized_before_us > base.published.finalized_before_us {
+    let (next, _) = apply(base, policy, news).ok()?;
+    if raises(base, policy, &next) {
         return Some(EmptyCommit::Raises);
     }
     let open_end_us = base.open_cell_end_us();
@@ -315,6 +334,30 @@ pub fn should_commit_empty(
     releases.then_some(EmptyCommit::Releases)
 }
 
+/// Whether both caps of the claim have passed the end of the open cell.
+fn is_within_reach(base: &State, policy: &Policy, news: &Contribution) -> bool {
+    let table_us = base.asked.as_ref().map(|asked| asked.at_us);
+    let fresh_us = news.asked.as_ref().map(|asked| asked.at_us);
+    let policy = policy_in_force(base, policy);
+    let caps = table_us.max(fresh_us).map(|asked_us| {
+        let asked_cap_us = asked_us.saturating_sub(policy.bounds.max_delay_us);
+        policy.grid.floor(asked_cap_us.min(news.now_us))
+    });
+    caps > base.published.finalized_before_us
+}
+
+fn raises(base: &State, policy: &Policy, next: &State) -> bool {
+    is_current(base, policy) && next.candidate(&next.view()) > base.published.finalized_before_us
+}
+
+fn policy_in_force<'p>(base: &'p State, policy: &'p Policy) -> &'p Policy {
+    if base.is_new() || policy.revision > base.policy.revision {
+        policy
+    } else {
+        &base.policy
+    }
+}
+
 fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<(State, Record), Misfit> {
     let record = derive_record(base, policy, news)?;
     let mut state = base.clone();
@@ -334,12 +377,11 @@ pub fn is_current(base: &State, policy: &Policy) -> bool {
 }
 
 fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<Record, Misfit> {
-    let newer = base.is_new() || policy.revision > base.policy.revision;
     let changes = news.partitions.iter().filter_map(|own| own.newest_change);
     let mut record = Record {
         commit_id: news.commit_id,
         committed_at_us: floor_second(news.now_us),
-        policy: if newer { policy } else { &base.policy }.clone(),
+        policy: policy_in_force(base, policy).clone(),
         asked: newer_answer(base.asked.as_ref(), news.asked.as_ref()),
         newest_change: changes.fold(base.newest_change, |newest, change| {
             let change = NewestChange {
@@ -446,6 +488,17 @@ fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Result<(), Mis
         });
     };
     let recreated = matches!(jump.kind, JumpKind::Recreated { .. });
+    let table = base.topics.get(&jump.topic).and_then(|topic| topic.id);
+    // Both incarnations of a topic may stand at the same offset.
+    let renewed =
+        matches!(jump.kind, JumpKind::Recreated { topic_id: Some(id) } if table == Some(id));
+    if known.next_offset != jump.from || renewed {
+        return Err(Misfit::JumpedAlready {
+            topic: jump.topic.clone(),
+            partition: jump.partition,
+            next_offset: known.next_offset,
+        });
+    }
     if let JumpKind::Recreated { topic_id: Some(id) } = jump.kind {
         record.topic_ids.insert(jump.topic.clone(), id);
     }
@@ -803,7 +856,7 @@ mod tests {
     #[test]
     fn a_log_that_lost_its_head_leaves_a_gap_that_closes_with_the_next_rows() {
         let mut table = flowing();
-        table.commit(news("12:30").jump(1, 50, JumpKind::Forward));
+        table.commit(news("12:30").jump(1, 4, 50, JumpKind::Forward));
         assert_eq!(
             table.state.gaps().stretches(),
             gap("10:00", "13:00"),
@@ -829,13 +882,77 @@ mod tests {
         );
     }
 
+    /// Two workers see the same loss. The second would begin again behind rows that the first has read since.
+    #[test]
+    fn a_jump_counts_only_on_the_offset_it_was_derived_from() {
+        let mut table = flowing();
+        let jump = |now: &str| news(now).jump(1, 4, 50, JumpKind::Forward);
+        table.commit(jump("12:30"));
+        table.commit(news("12:31").rows(1, 50, &["12:30", "12:31"]));
+        let before = table.state.clone();
+        let already = Misfit::JumpedAlready {
+            topic: TOPIC.to_owned(),
+            partition: 1,
+            next_offset: 52,
+        };
+        assert_eq!(table.try_commit(jump("12:32")).unwrap_err(), already);
+        assert_eq!(table.state, before);
+    }
+
+    /// The new topic may stand at the very offset of the old one.
+    #[test]
+    fn a_recreated_topic_begins_anew_once() {
+        let mut table = Table::anchored("09:00", 1);
+        let topic_id = Some(Uuid::from_u128(10));
+        let again = || news("12:30").jump(0, 0, 0, JumpKind::Recreated { topic_id });
+        table.commit(again());
+        let already = Misfit::JumpedAlready {
+            topic: TOPIC.to_owned(),
+            partition: 0,
+            next_offset: 0,
+        };
+        assert_eq!(table.try_commit(again()).unwrap_err(), already);
+    }
+
+    #[test]
+    fn a_commit_that_would_raise_the_claim_is_told_from_one_that_would_not() {
+        let mut table = flowing();
+        let would = |table: &Table, news: &Contribution| {
+            let would = would_raise(&table.state, &table.policy, news);
+            let next = advance(&table.state, &table.policy, news).unwrap();
+            let raised = next.claim.finalized_before_us > table.state.published.finalized_before_us;
+            assert_eq!(would, raised);
+            would
+        };
+        table.commit(
+            news("11:20")
+                .rows(0, 4, &["11:10"])
+                .rows(1, 4, &["11:10"])
+                .asked("10:50", 2),
+        );
+        let rows = || news("11:21").rows(0, 5, &["11:20"]).rows(1, 5, &["11:19"]);
+        assert!(!would(&table, &rows()), "asked too long ago");
+        assert!(!would(&table, &rows().asked("11:05", 2)), "less D");
+        assert!(would(&table, &rows().asked("11:10", 2)));
+        assert!(
+            !would(&table, &rows().asked("11:10", 3)),
+            "one more is named"
+        );
+        let one = news("11:21").rows(0, 5, &["11:20"]).asked("11:21", 2);
+        assert!(!would(&table, &one), "the other holds");
+        let unfit = news("11:21").rows(0, 4, &["11:20"]).asked("11:21", 2);
+        assert!(!would_raise(&table.state, &table.policy, &unfit));
+        table.policy.bounds.max_delay_us = 0;
+        assert!(!would(&table, &rows().asked("11:10", 2)), "other settings");
+    }
+
     #[test]
     fn a_recreated_topic_begins_anew_and_completeness_with_it() {
         let mut table = flowing();
         let id = Some(Uuid::from_u128(10));
         let kind = JumpKind::Recreated { topic_id: id };
         let partly = table
-            .try_commit(news("12:30").jump(0, 0, kind))
+            .try_commit(news("12:30").jump(0, 4, 0, kind))
             .unwrap_err();
         assert_eq!(
             partly,
@@ -844,7 +961,7 @@ mod tests {
                 partition: 1
             }
         );
-        table.commit(news("12:30").jump(0, 0, kind).jump(1, 0, kind));
+        table.commit(news("12:30").jump(0, 4, 0, kind).jump(1, 4, 0, kind));
         assert_eq!(
             complete_from(&table),
             from("13:00"),

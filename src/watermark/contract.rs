@@ -856,7 +856,7 @@ mod tests {
     #[test]
     fn a_gap_is_set_and_a_missing_claim_removed() {
         let mut table = table();
-        table.commit(news("10:30").jump(0, 9, JumpKind::Forward));
+        table.commit(news("10:30").jump(0, 3, 9, JumpKind::Forward));
         let gap = r#"[["2026-11-30T10:00:00Z","2026-11-30T11:00:00Z"]]"#;
         assert_eq!(table.properties[GAPS], gap);
         let mut fresh = Table::new(policy());

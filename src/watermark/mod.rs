@@ -30,7 +30,7 @@ mod varint;
 
 pub use advance::{
     Advanced, Anchor, AskedEnd, Contribution, EmptyCommit, Jump, JumpKind, Misfit, PartitionNews,
-    advance, is_current, should_commit_empty,
+    advance, is_current, should_commit_empty, would_raise,
 };
 pub use cells::{CellCounts, LateCells, MAX_COUNTED, MAX_LATE};
 pub use claim::{Claim, HeldBy, Hold};

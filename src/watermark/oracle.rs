@@ -400,6 +400,7 @@ impl World {
                         topic: TOPIC.to_owned(),
                         partition: number,
                         kind: JumpKind::Forward,
+                        from: next,
                         offset: self.log_start[partition],
                         at_us: now_us,
                     });

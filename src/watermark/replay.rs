@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn a_lost_state_is_rebuilt_as_it_was() {
         let mut table = table();
-        table.commit(news("10:45").jump(0, 9, JumpKind::Forward));
+        table.commit(news("10:45").jump(0, 4, 9, JumpKind::Forward));
         drop_state(&mut table);
         let standing = stand_on(&table).unwrap().unwrap();
         assert!(standing.rebuilt && !standing.differs);
@@ -622,7 +622,7 @@ mod tests {
     #[test]
     fn a_broken_chain_keeps_the_claim_its_edges_and_the_offsets() {
         let mut table = table();
-        table.commit(news("10:45").jump(0, 9, JumpKind::Forward));
+        table.commit(news("10:45").jump(0, 4, 9, JumpKind::Forward));
         table.commit(news("10:46").rows(1, 4, &["10:40"]));
         drop_state(&mut table);
         table.lineage.snapshots.truncate(1);
@@ -785,7 +785,7 @@ mod tests {
     #[test]
     fn a_stretch_is_covered_between_the_edges_and_beside_the_gaps() {
         let mut table = table();
-        table.commit(news("12:30").jump(1, 50, JumpKind::Forward));
+        table.commit(news("12:30").jump(1, 4, 50, JumpKind::Forward));
         let mut claim = table.state.claim();
         claim.finalized_before_us = Some(at("15:00"));
         assert_eq!(claim.covers(at("13:00"), at("15:00")), Coverage::Ready);

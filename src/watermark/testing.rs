@@ -77,11 +77,12 @@ impl Contribution {
         self
     }
 
-    pub(super) fn jump(mut self, partition: i32, offset: i64, kind: JumpKind) -> Self {
+    pub(super) fn jump(mut self, partition: i32, from: i64, offset: i64, kind: JumpKind) -> Self {
         self.jumps.push(Jump {
             topic: TOPIC.to_owned(),
             partition,
             kind,
+            from,
             offset,
             at_us: self.now_us,
         });
