@@ -163,6 +163,7 @@ fn news(time: &str) -> Contribution {
         subscription: "orders".into(),
         anchors: Vec::new(),
         jumps: Vec::new(),
+        retired: Vec::new(),
         partitions: Vec::new(),
         asked: Some(AskedPartitions {
             at_us: at(time),

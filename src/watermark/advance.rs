@@ -9,7 +9,10 @@
 //! Decided here, where the rules leave it open:
 //! - Two workers with one revision and different settings: the second counts as the older one.
 //! - A topic that the table does not know counts as created since while the pipeline's list or pattern is the table's;
-//!   after a change of it the topic may be older, and is refused.
+//!   after a change of it the topic may be older, and is refused. A changed one becomes the table's with the first answer
+//!   under it that names no topic but those that the table knows.
+//! - A topic that the specification no longer names leaves without a step of the epoch. The claim may rise with it; what was
+//!   never read of it stays outside of complete-from and in the gaps.
 //! - A partition created later that does not begin at offset 0 has lost rows before it was first read; they cannot lie below
 //!   what was claimed then, so its gap begins at the claim.
 //! - A log cut back voids what was known of the partition, as a new incarnation does; a log start that passed the reader
@@ -125,6 +128,9 @@ pub struct Contribution {
     pub anchors: Vec<Anchor>,
     /// Partitions that go on somewhere else.
     pub jumps: Vec<Jump>,
+    /// Topics that the pipeline no longer reads although the state, or its last answer about the partitions, has them. They
+    /// leave both with this commit.
+    pub retired: Vec<String>,
     /// News of the worker's partitions.
     pub partitions: Vec<PartitionNews>,
     /// The newest answer about which partitions there are; complete: an error for one topic is no answer.
@@ -377,12 +383,23 @@ pub fn is_current(base: &State, policy: &Policy) -> bool {
 }
 
 fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<Record, Misfit> {
+    let is_retired = |topic: &String| news.retired.contains(topic);
     let changes = news.partitions.iter().filter_map(|own| own.newest_change);
     let mut record = Record {
         commit_id: news.commit_id,
         committed_at_us: floor_second(news.now_us),
         policy: policy_in_force(base, policy).clone(),
-        asked: newer_answer(base.asked.as_ref(), news.asked.as_ref()),
+        subscription: derive_subscription(base, news),
+        topics: base
+            .topics
+            .keys()
+            .filter(|topic| !is_retired(topic))
+            .cloned()
+            .collect(),
+        asked: newer_answer(base.asked.as_ref(), news.asked.as_ref()).map(|mut asked| {
+            asked.topics.retain(|topic, _| !is_retired(topic));
+            asked
+        }),
         newest_change: changes.fold(base.newest_change, |newest, change| {
             let change = NewestChange {
                 record_time_us: change.record_time_us.div_euclid(1000) * 1000,
@@ -400,13 +417,33 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
         derive_jump(base, &mut record, jump)?;
     }
     check_recreated(base, &news.jumps)?;
+    check_retired(news)?;
     for own in &news.partitions {
         derive_partition(base, &mut record, own)?;
     }
     Ok(record)
 }
 
-/// The answer in force: the newer one, and a set that only grows.
+/// What the table may take for granted of topics that appear: the subscription under which an answer named no topic but those
+/// that it knows. Topics that match it and appear later were created later. With no such answer the one before stays; after
+/// a topic has left it would let that one in again, so that none does.
+fn derive_subscription(base: &State, news: &Contribution) -> String {
+    let left = |topic: &String| news.retired.contains(topic);
+    let known = |topic: &String| base.topics.contains_key(topic) && !left(topic);
+    let fresh = news.asked.as_ref().filter(|fresh| {
+        let table = base.asked.as_ref();
+        table.is_none_or(|table| fresh.at_us > table.at_us)
+    });
+    if base.is_new() || fresh.is_some_and(|fresh| fresh.topics.keys().all(known)) {
+        news.subscription.clone()
+    } else if base.topics.keys().any(left) {
+        String::new()
+    } else {
+        base.subscription.clone()
+    }
+}
+
+/// The answer in force: the newer one, and a set that only grows; only the specification takes a topic out.
 fn newer_answer(
     table: Option<&AskedPartitions>,
     fresh: Option<&AskedPartitions>,
@@ -459,6 +496,7 @@ fn derive_anchor(
     if let Some(id) = anchor.topic_id {
         record.topic_ids.insert(anchor.topic.clone(), id);
     }
+    record.topics.insert(anchor.topic.clone());
     let at_us = ceil_second(anchor.at_us);
     let mut own = PartitionRecord {
         next_offset: anchor.offset,
@@ -540,6 +578,26 @@ fn check_recreated(base: &State, jumps: &[Jump]) -> Result<(), Misfit> {
         }
     }
     Ok(())
+}
+
+/// Nothing is read any more of a topic that leaves.
+fn check_retired(news: &Contribution) -> Result<(), Misfit> {
+    let own = news.partitions.iter();
+    let batches = own.map(|own| (&own.topic, own.partition, own.start_offset));
+    let anchors = news.anchors.iter();
+    let anchors = anchors.map(|anchor| (&anchor.topic, anchor.partition, anchor.offset));
+    let jumps = news.jumps.iter();
+    let jumps = jumps.map(|jump| (&jump.topic, jump.partition, jump.offset));
+    let mut all = batches.chain(anchors).chain(jumps);
+    match all.find(|(topic, _, _)| news.retired.contains(topic)) {
+        None => Ok(()),
+        Some((topic, partition, start_offset)) => Err(Misfit::Offset {
+            topic: topic.clone(),
+            partition,
+            start_offset,
+            next_offset: None,
+        }),
+    }
 }
 
 fn derive_partition(base: &State, record: &mut Record, own: &PartitionNews) -> Result<(), Misfit> {
@@ -1046,6 +1104,157 @@ mod tests {
                 topic: "shop.users".to_owned()
             }
         );
+    }
+
+    fn joins(topic: &str) -> Misfit {
+        Misfit::Joins {
+            topic: topic.to_owned(),
+        }
+    }
+
+    /// Else every topic created after a change of the pattern would be refused for ever.
+    #[test]
+    fn a_changed_subscription_is_taken_once_an_answer_names_no_unknown_topic() {
+        let mut table = flowing();
+        let created = || {
+            news("10:55")
+                .anchor(0, 0)
+                .of("shop.items")
+                .reading("shop.*")
+        };
+        table.commit(news("10:50").rows(0, 4, &["10:45"]).reading("shop.*"));
+        assert_eq!(
+            table.try_commit(created()).unwrap_err(),
+            joins("shop.items"),
+            "rows alone do not show what the new pattern matches"
+        );
+        table.commit(
+            news("10:51")
+                .asked("10:51", 2)
+                .and_asked("shop.items", 1)
+                .reading("shop.*"),
+        );
+        assert_eq!(
+            table.try_commit(created()).unwrap_err(),
+            joins("shop.items"),
+            "it was there before"
+        );
+        let mut table = flowing();
+        table.commit(news("10:52").asked("10:39", 2).reading("shop.*"));
+        assert_eq!(table.state.subscription, TOPIC, "an answer of before");
+        table.commit(news("10:53").asked("10:53", 2).reading("shop.*"));
+        assert_eq!(table.state.subscription, "shop.*");
+        table.commit(created());
+    }
+
+    /// `flowing`, with another topic that has no rows yet and holds the claim.
+    fn with_items() -> Table {
+        let mut table = flowing();
+        let both = || news("10:50").asked("10:50", 2).and_asked("shop.items", 1);
+        table.commit(both().anchor(0, 0).of("shop.items"));
+        for partition in [0, 1] {
+            table.commit(news("11:20").rows(partition, 4, &["11:10", "11:20"]));
+            table.commit(news("11:21").rows(partition, 6, &["11:11", "11:21"]));
+        }
+        table.commit(news("11:22").asked("11:22", 2));
+        table
+    }
+
+    #[test]
+    fn a_topic_out_of_the_specification_leaves_and_lets_the_claim_go() {
+        let mut table = with_items();
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
+        let retires = || news("11:23").retire("shop.items").reading("other");
+        assert_eq!(
+            should_commit_empty(&table.state, &table.policy, &retires()),
+            Some(EmptyCommit::Raises)
+        );
+        table.commit(retires());
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
+        assert_eq!(table.state.published.epoch, 1);
+        assert_eq!(table.state.partition("shop.items", 0), None);
+        let asked = table.state.asked.clone().unwrap();
+        assert!(asked.topics.keys().eq([TOPIC]));
+        assert_eq!(asked.at_us, at("11:22"));
+        let late = news("11:24").rows(0, 0, &["11:20"]).of("shop.items");
+        assert!(matches!(
+            table.try_commit(late).unwrap_err(),
+            Misfit::Offset {
+                next_offset: None,
+                ..
+            }
+        ));
+        for subscription in [TOPIC, "other"] {
+            let back = news("11:24").anchor(0, 0).of("shop.items");
+            assert_eq!(
+                table.try_commit(back.reading(subscription)).unwrap_err(),
+                joins("shop.items"),
+                "it is older than the claim now"
+            );
+        }
+    }
+
+    /// A worker that was not told yet may have named it again since.
+    #[test]
+    fn a_topic_that_only_an_answer_names_leaves_as_well() {
+        let mut table = flowing();
+        table.commit(news("10:50").asked("10:50", 2).and_asked("shop.users", 1));
+        table.commit(news("10:51").retire("shop.users"));
+        assert!(
+            table
+                .state
+                .asked
+                .as_ref()
+                .unwrap()
+                .topics
+                .keys()
+                .eq([TOPIC])
+        );
+        assert_eq!(table.state.subscription, TOPIC, "it never was in the state");
+        let zombie = news("10:52")
+            .anchor(0, 0)
+            .of("shop.users")
+            .retire("shop.users");
+        assert!(matches!(
+            table.try_commit(zombie).unwrap_err(),
+            Misfit::Offset { .. }
+        ));
+    }
+
+    /// The claim of before was made over its rows, too: it may not grow over those that were never read.
+    #[test]
+    fn a_topic_that_leaves_takes_no_edge_of_the_claim_with_it() {
+        let mut table = Table::new(policy());
+        let mut first = news("09:00").anchor(0, 0);
+        let items = news("09:57").anchor(0, 0).of("shop.items");
+        first.anchors.extend(items.anchors);
+        table.commit(first);
+        assert_eq!(complete_from(&table), from("11:00"), "09:57 and the skew");
+        table.commit(
+            news("11:30")
+                .jump(0, 0, 7, JumpKind::Forward)
+                .of("shop.items"),
+        );
+        table.commit(news("11:40").rows(0, 0, &["09:10"]));
+        assert_eq!(complete_from(&table), from("12:00"), "lost from ever on");
+        table.commit(news("11:50").retire("shop.items"));
+        assert_eq!(complete_from(&table), from("12:00"));
+
+        let mut table = with_items();
+        let rows = |offset: i64| news("11:23").rows(0, offset, &["10:10"]).of("shop.items");
+        table.commit(rows(0));
+        table.commit(rows(1));
+        table.commit(
+            news("12:30")
+                .jump(0, 2, 7, JumpKind::Forward)
+                .of("shop.items"),
+        );
+        let gaps = table.state.gaps();
+        assert_eq!(gaps.stretches(), gap("10:00", "13:00"));
+        let before = complete_from(&table);
+        table.commit(news("12:31").retire("shop.items"));
+        assert_eq!(table.state.gaps(), gaps);
+        assert_eq!(complete_from(&table), before);
     }
 
     #[test]

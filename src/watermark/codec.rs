@@ -998,6 +998,8 @@ mod tests {
             commit_id: Uuid::nil(),
             committed_at_us: 0,
             policy: policy(),
+            subscription: String::new(),
+            topics: BTreeSet::new(),
             asked: None,
             newest_change: None,
             topic_ids: BTreeMap::new(),

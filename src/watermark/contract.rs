@@ -400,10 +400,17 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
     let read = Names(summary);
     let mut policy = read.with(POLICY, parse_policy)?;
     policy.revision = read.parsed(POLICY_REVISION)?;
+    let (cluster_id, offsets) = read.with(OFFSETS, parse_offsets)?;
     let mut record = Record {
         commit_id: read.parsed(COMMIT_ID)?,
         committed_at_us: read.with(COMMITTED_AT, parse_iso)?,
         policy,
+        subscription: offsets.subscription.clone(),
+        topics: offsets
+            .next
+            .keys()
+            .map(|(topic, _)| topic.clone())
+            .collect(),
         asked: read.some(PARTITIONS_ASKED, parse_asked)?,
         newest_change: None,
         topic_ids: BTreeMap::new(),
@@ -416,7 +423,6 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
         source,
     })?;
     let gaps = read.some(GAPS, parse_gaps)?.unwrap_or_default();
-    let (cluster_id, offsets) = read.with(OFFSETS, parse_offsets)?;
     Ok(Some(OwnSummary {
         writer: read.text(WRITER)?.to_owned(),
         worker: read.text(WORKER)?.to_owned(),

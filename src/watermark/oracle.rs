@@ -788,6 +788,7 @@ fn empty(commit: u128, now_us: i64, grid: Grid) -> Contribution {
         now_us,
         anchors: Vec::new(),
         jumps: Vec::new(),
+        retired: Vec::new(),
         partitions: Vec::new(),
         asked: None,
         rows: 0,

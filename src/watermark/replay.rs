@@ -498,7 +498,7 @@ impl Claim {
 mod tests {
     use super::super::contract::FINALIZED_BEFORE;
     use super::super::testing::{TOPIC, Table, WRITER, at, news, policy};
-    use super::super::{HeldBy, JumpKind, Policy, Term};
+    use super::super::{Contribution, HeldBy, JumpKind, Policy, Term};
     use super::*;
 
     /// Five commits; the claim is 10:00.
@@ -577,6 +577,33 @@ mod tests {
         let standing = stand_on(&table).unwrap().unwrap();
         assert!(standing.rebuilt && !standing.differs);
         assert_eq!(standing.state, table.state);
+    }
+
+    /// A topic that left and came back is a new one: nothing of before may stick to it.
+    #[test]
+    fn topics_that_left_and_a_changed_subscription_are_rebuilt_as_they_were() {
+        let mut table = table();
+        let name = state_property(WRITER);
+        let items = |news: Contribution| news.of("shop.items");
+        table.commit(items(news("10:45").anchor(0, 0)));
+        table.commit(items(news("10:46").rows(0, 0, &["10:40", "10:41"])));
+        let before = table.properties[&name].clone();
+        let left = news("10:47").retire("shop.items").reading("shop.o*");
+        table.commit(left);
+        assert_eq!(table.state.subscription, "");
+        drop_state(&mut table);
+        assert_eq!(stand_on(&table).unwrap().unwrap().state, table.state);
+        table.commit(news("10:48").asked("10:48", 2).reading("shop.*"));
+        table.commit(items(news("10:49").anchor(0, 0).reading("shop.*")));
+        for text in [None, Some(before)] {
+            drop_state(&mut table);
+            let text = text.map(|text| (name.clone(), text));
+            table.properties.extend(text);
+            let standing = stand_on(&table).unwrap().unwrap();
+            assert!(standing.rebuilt && !standing.differs);
+            assert_eq!(standing.state, table.state);
+            assert_eq!(standing.state.subscription, "shop.*");
+        }
     }
 
     #[test]

@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::event_time::{SECOND_US, ceil_second, floor_second};
 use super::frontier::{
-    MAX_WINDOW, NewestChange, OpenGap, PartitionState, PartitionStats, Policy, Term, TopicState,
-    Window,
+    FromRule, MAX_WINDOW, NewestChange, OpenGap, PartitionState, PartitionStats, Policy, Term,
+    TopicState, Window,
 };
 use super::gaps::Gaps;
 use super::source_position::SourcePositions;
@@ -80,7 +80,8 @@ pub struct State {
     pub committed_at_us: i64,
     /// When the first commit was made.
     pub anchored_at_us: i64,
-    /// Which topics it reads, as its owner wrote it: a list or a pattern.
+    /// Which topics it reads, as its owner wrote it: a list or a pattern under which the broker has named no other topic than
+    /// those here. Empty: not known, a topic has left.
     pub subscription: String,
     /// The policy in force.
     pub policy: Policy,
@@ -124,6 +125,10 @@ pub struct Record {
     pub committed_at_us: i64,
     /// The policy in force with it.
     pub policy: Policy,
+    /// Which topics are read, as in force with it.
+    pub subscription: String,
+    /// The topics known after it. Any other one is retired.
+    pub topics: BTreeSet<String>,
     /// The partitions asked for, as in force with it.
     pub asked: Option<AskedPartitions>,
     /// The newest change, as in force with it.
@@ -187,6 +192,8 @@ impl State {
         self.commit_id = record.commit_id;
         self.committed_at_us = record.committed_at_us;
         self.policy = record.policy.clone();
+        self.subscription.clone_from(&record.subscription);
+        self.retire(&record.topics);
         self.asked.clone_from(&record.asked);
         self.newest_change = record.newest_change;
         for ((topic, partition), news) in &record.partitions {
@@ -217,6 +224,19 @@ impl State {
                     .prune(&record.policy, record.committed_at_us, MAX_WINDOW);
             }
         }
+    }
+
+    /// Forgets every topic but these.
+    fn retire(&mut self, kept: &BTreeSet<String>) {
+        let (published, policy) = (&mut self.published, &self.policy);
+        self.topics.retain(|topic, known| {
+            let stays = kept.contains(topic);
+            if !stays {
+                let gone = known.partitions.values();
+                gone.for_each(|partition| published.keep_edges(partition, policy));
+            }
+            stays
+        });
     }
 
     /// The gaps as readers see them: the closed ones, and the open ones as far as they can reach.
@@ -283,6 +303,21 @@ impl PartitionState {
 }
 
 impl Published {
+    /// What was never read of a partition that is forgotten stays outside of the claim, and nothing more than that.
+    fn keep_edges(&mut self, gone: &PartitionState, policy: &Policy) {
+        if let Some(gap) = gone.gap {
+            self.close(&gap, None, policy);
+        }
+        if let (FromRule::Derived, Some(anchor_us)) = (policy.complete_from, gone.anchor_us) {
+            let missed_us = missed_until(policy, anchor_us, gone.first_least_us);
+            let before_us = match self.complete_from {
+                CompleteFrom::From(from_us) => missed_us.min(from_us),
+                CompleteFrom::Unbounded => missed_us,
+            };
+            self.lost_before_us = self.lost_before_us.max(Some(before_us));
+        }
+    }
+
     fn close(&mut self, gap: &OpenGap, least_us: Option<i64>, policy: &Policy) {
         let end_us = missed_until(policy, gap.restart_us, least_us);
         match gap.from_us {

@@ -56,6 +56,7 @@ pub(super) fn news(now: &str) -> Contribution {
         now_us: at(now),
         anchors: Vec::new(),
         jumps: Vec::new(),
+        retired: Vec::new(),
         partitions: Vec::new(),
         asked: None,
         rows: 0,
@@ -74,6 +75,35 @@ impl Contribution {
             offset,
             at_us: self.now_us,
         });
+        self
+    }
+
+    /// All of it under another topic.
+    pub(super) fn of(mut self, topic: &str) -> Self {
+        let anchors = self.anchors.iter_mut().map(|anchor| &mut anchor.topic);
+        let jumps = self.jumps.iter_mut().map(|jump| &mut jump.topic);
+        let partitions = self.partitions.iter_mut().map(|own| &mut own.topic);
+        let all = anchors.chain(jumps).chain(partitions);
+        all.for_each(|named| topic.clone_into(named));
+        self
+    }
+
+    pub(super) fn reading(mut self, subscription: &str) -> Self {
+        subscription.clone_into(&mut self.subscription);
+        self
+    }
+
+    pub(super) fn retire(mut self, topic: &str) -> Self {
+        self.retired.push(topic.to_owned());
+        self
+    }
+
+    /// The answer names this topic, too.
+    pub(super) fn and_asked(mut self, topic: &str, partitions: i32) -> Self {
+        let asked = self.asked.as_mut().unwrap();
+        asked
+            .topics
+            .insert(topic.to_owned(), (0..partitions).collect());
         self
     }
 
