@@ -35,3 +35,13 @@ lint:
 	"$$(tests/servers/lay deny)/bin/cargo-deny" --locked check bans licenses sources
 	$(CARGO) test --locked --no-run
 	RUSTDOC="$(CURDIR)/.ci/doc" $(CARGO) test --locked --doc
+
+.PHONY: bench
+# The figures of docs/benchmarks.md, each bench a ratio of its own run. Built with optimisation, so the first time takes long.
+bench:
+	.ci/needs test
+	tests/servers/lay kafka >/dev/null
+	cargo bench --locked --bench ingest
+	cargo bench --locked --bench finalization
+	cargo bench --locked --bench commits
+	cargo bench --locked --bench memory
