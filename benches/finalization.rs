@@ -366,6 +366,7 @@ fn contribution(policy: &Policy, now_us: i64) -> Contribution {
         subscription: "orders".to_owned(),
         anchors: Vec::new(),
         jumps: Vec::new(),
+        retired: Vec::new(),
         partitions: Vec::new(),
         asked: Some(AskedPartitions {
             at_us: now_us,
