@@ -199,7 +199,9 @@ impl Reason {
             Self::Starting => "ends by itself; if it lasts, the log says what is waited for",
             Self::Suspended => "set suspend: false to go on from where the table stands",
             Self::Stopping => "ends by itself within the grace period",
-            Self::Crashed => "report it with the log; the pipeline begins again from what the table holds",
+            Self::Crashed => {
+                "report it with the log; the pipeline begins again from what the table holds"
+            }
             Self::SpecInvalid => "correct the fields that the message names",
             Self::SecretMissing => {
                 "provide the file $TIDEMARK_SECRETS/<name>/<key> or the variable TIDEMARK_SECRET_<NAME>_<KEY>; it is looked for again by itself"

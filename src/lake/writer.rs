@@ -48,6 +48,15 @@ const HANDOVER_BYTES: usize = 4 * 1024 * 1024;
 /// Rows that a column chunk must have before its dictionary is judged: in a smaller one every dictionary looks long.
 const JUDGED_ROWS: i64 = 100_000;
 
+/// In the form that Parquet's Java reader parses; it ignores the statistics of writers it cannot name (PARQUET-251).
+const CREATED_BY: &str = concat!(
+    "tidemark version ",
+    env!("CARGO_PKG_VERSION"),
+    " (build ",
+    env!("TIDEMARK_COMMIT"),
+    ")"
+);
+
 /// How a writer bounds what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriterSettings {
@@ -499,7 +508,7 @@ fn parquet_properties(plain_columns: &BTreeSet<String>) -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::Chunk)
         // A truncated statistic is inexact and would be no bound of ours; they are shortened when the file is described.
         .set_statistics_truncate_length(None)
-        .set_created_by(concat!("tidemark ", env!("CARGO_PKG_VERSION")).to_owned());
+        .set_created_by(CREATED_BY.to_owned());
     for column in plain_columns {
         let path: Vec<String> = column.split('.').map(str::to_owned).collect();
         properties = properties.set_column_dictionary_enabled(ColumnPath::new(path), false);

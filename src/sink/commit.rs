@@ -396,7 +396,7 @@ impl TableSide {
             subscription: self.subscription.clone(),
             anchors: errand.anchors.clone(),
             jumps: errand.jumps.clone(),
-            retired: Vec::new(),
+            retired: errand.retired.clone(),
             partitions: errand.news.clone(),
             asked: errand.asked.clone(),
             rows: times.map_or(0, |times| times.rows),

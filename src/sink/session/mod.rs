@@ -31,7 +31,7 @@ use super::{Error, open};
 use crate::kafka::{self, Event, Inquirer, Source, StartFrom, TopicPartition};
 use crate::lake::maintain::Maintainer;
 use crate::process::clock::JumpWatch;
-use crate::watermark::{Contribution, Excluded, PartitionNews, State, advance};
+use crate::watermark::{Contribution, Excluded, PartitionNews, State, would_raise};
 
 mod errands;
 mod handover;
@@ -279,10 +279,7 @@ impl Session<'_> {
             ..Errand::default()
         };
         let contribution: Contribution = self.side.contribution(&outlook, Uuid::nil());
-        let next = advance(&self.state, &self.side.policy, &contribution);
-        next.is_ok_and(|next| {
-            next.claim.finalized_before_us > self.state.published.finalized_before_us
-        })
+        would_raise(&self.state, &self.side.policy, &contribution)
     }
 
     fn ask(&mut self) {
