@@ -25,7 +25,7 @@ use uuid::Uuid;
 use super::cells::{CellCounts, LateCells};
 use super::claim::{Claim, Hold};
 use super::digest::Sketch;
-use super::event_time::{Excluded, ceil_second, floor_second};
+use super::event_time::{Excluded, SECOND_US, ceil_second, floor_second};
 use super::frontier::{
     NewestChange, OpenGap, PartitionState, PartitionStats, Policy, TermValue, View,
 };
@@ -100,7 +100,7 @@ pub struct PartitionNews {
     pub start_offset: i64,
     /// Where the batch ends, exclusive. The same as the start: there is no batch, and the table's next offset counts.
     pub end_offset: i64,
-    /// The leader epoch of its last row.
+    /// The leader epoch of the record before the end of the batch; `None`, too, where the position has passed its last row.
     pub leader_epoch: Option<i32>,
     /// What its rows with a say showed; `None`: there was none.
     pub stats: Option<PartitionStats>,
@@ -262,11 +262,20 @@ pub enum Misfit {
 pub enum EmptyCommit {
     /// It anchors partitions.
     Anchors,
+    /// It takes topics out that are no longer read.
+    Retires,
     /// It raises the claim.
     Raises,
     /// One of its partitions held the lowest open cell and no longer does.
     Releases,
+    /// Offsets without rows have not been committed for long.
+    Moved,
 }
+
+/// How long offsets without rows wait for a commit with rows. Deletions, signals and markers of transactions fill a log as rows do;
+/// once retention has passed the table's offset a restart could not tell them from lost rows. An hour is far below any
+/// retention in use (Kafka's default is seven days), and 24 empty commits a day are few.
+const MOVED_AFTER_US: i64 = 3_600 * SECOND_US;
 
 /// Derives what a commit on `base` writes.
 ///
@@ -313,6 +322,11 @@ pub fn should_commit_empty(
     if !news.anchors.is_empty() || !news.jumps.is_empty() {
         return Some(EmptyCommit::Anchors);
     }
+    let named = base.asked.iter().flat_map(|asked| asked.topics.keys());
+    let mut there = base.topics.keys().chain(named);
+    if there.any(|topic| news.retired.contains(topic)) {
+        return Some(EmptyCommit::Retires);
+    }
     let (next, _) = apply(base, policy, news).ok()?;
     if raises(base, policy, &next) {
         return Some(EmptyCommit::Raises);
@@ -337,7 +351,15 @@ pub fn should_commit_empty(
         };
         !passed(frontier(&stored, before)) && passed(frontier(&view, after))
     });
-    releases.then_some(EmptyCommit::Releases)
+    if releases {
+        return Some(EmptyCommit::Releases);
+    }
+    let moved = news
+        .partitions
+        .iter()
+        .any(|own| own.end_offset > own.start_offset);
+    let waited_us = news.now_us.saturating_sub(base.committed_at_us);
+    (moved && waited_us >= MOVED_AFTER_US).then_some(EmptyCommit::Moved)
 }
 
 /// Whether both caps of the claim have passed the end of the open cell.
@@ -376,10 +398,11 @@ fn publish(base: &State, policy: &Policy, state: &mut State) {
     state.publish(is_current(base, policy), rule_kept);
 }
 
-/// Whether a worker with this policy may raise the claim of a state.
+/// Whether a worker with this policy may raise the claim of a state: with the table's settings, whatever their revision, or with
+/// newer ones.
 #[must_use]
 pub fn is_current(base: &State, policy: &Policy) -> bool {
-    base.is_new() || policy.revision > base.policy.revision || *policy == base.policy
+    base.is_new() || policy.revision > base.policy.revision || policy.same_settings(&base.policy)
 }
 
 fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<Record, Misfit> {
@@ -639,7 +662,8 @@ fn derive_partition(base: &State, record: &mut Record, own: &PartitionNews) -> R
     }
     let entry = record.partitions.entry(key).or_default();
     entry.next_offset = end_offset;
-    entry.leader_epoch = own.leader_epoch;
+    // Without a batch it is that of the worker's position, which the table may not share.
+    entry.leader_epoch = own.leader_epoch.filter(|_| end_offset > start_offset);
     entry.stats = own.stats.map(round_stats);
     entry.caught_up_us = caught_up_us.filter(|_| fresher);
     entry.positions.clone_from(&own.positions);
@@ -1106,6 +1130,72 @@ mod tests {
         );
     }
 
+    fn with_epoch(mut news: Contribution, leader_epoch: Option<i32>) -> Contribution {
+        let own = news.partitions.iter_mut();
+        own.for_each(|own| own.leader_epoch = leader_epoch);
+        news
+    }
+
+    /// After control records of a newer leader the broker would answer the older epoch with an earlier end: a false truncation.
+    #[test]
+    fn a_leader_epoch_is_kept_for_its_own_offset_only() {
+        let mut table = flowing();
+        let epoch = |table: &Table| table.state.partition(TOPIC, 0).unwrap().leader_epoch;
+        table.commit(with_epoch(news("10:50").rows(0, 4, &["10:45"]), Some(3)));
+        assert_eq!(epoch(&table), Some(3));
+        let proof = news("10:51").rows(0, 9, &[]).end("10:51", 5);
+        table.commit(with_epoch(proof, Some(7)));
+        assert_eq!(epoch(&table), Some(3), "of another position");
+        let mut markers = news("10:52").rows(0, 5, &[]);
+        markers.partitions[0].end_offset = 7;
+        table.commit(markers);
+        assert_eq!(epoch(&table), None);
+        table.commit(with_epoch(news("10:53").rows(0, 7, &["10:50"]), Some(4)));
+        assert_eq!(epoch(&table), Some(4));
+        table.commit(news("12:30").jump(0, 8, 50, JumpKind::Forward));
+        assert_eq!(epoch(&table), None, "a jump follows no record");
+    }
+
+    /// Else retention passes the offsets, and a restart says that rows are lost.
+    #[test]
+    fn offsets_without_rows_are_committed_after_an_hour() {
+        let mut table = flowing();
+        let moved = |now: &str| {
+            let mut moved = news(now).rows(0, 4, &[]);
+            moved.partitions[0].end_offset = 9;
+            moved
+        };
+        let why = |table: &Table, news: &Contribution| {
+            should_commit_empty(&table.state, &table.policy, news)
+        };
+        assert_eq!(why(&table, &moved("11:40")), None);
+        assert_eq!(why(&table, &news("11:41").rows(0, 4, &[])), None);
+        assert_eq!(why(&table, &moved("11:41")), Some(EmptyCommit::Moved));
+        table.commit(moved("11:41"));
+        assert_eq!(table.state.partition(TOPIC, 0).unwrap().next_offset, 9);
+        assert_eq!(why(&table, &moved("13:00")), None, "it does not fit");
+    }
+
+    /// Revisions are counted by each that edits: two may reach the same settings by different ways.
+    #[test]
+    fn the_tables_settings_are_current_whatever_their_revision() {
+        let mut table = flowing();
+        table.policy.revision = 3;
+        table.commit(news("10:45").asked("10:45", 2));
+        table.policy.revision = 2;
+        assert!(is_current(&table.state, &table.policy));
+        for partition in [0, 1] {
+            table.commit(
+                news("11:30")
+                    .rows(partition, 4, &["11:20"])
+                    .asked("11:30", 2),
+            );
+            table.commit(news("11:31").rows(partition, 5, &["11:21"]));
+        }
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
+        assert_eq!(table.state.policy.revision, 3);
+    }
+
     fn joins(topic: &str) -> Misfit {
         Misfit::Joins {
             topic: topic.to_owned(),
@@ -1167,9 +1257,15 @@ mod tests {
         let retires = || news("11:23").retire("shop.items").reading("other");
         assert_eq!(
             should_commit_empty(&table.state, &table.policy, &retires()),
-            Some(EmptyCommit::Raises)
+            Some(EmptyCommit::Retires)
         );
+        assert!(would_raise(&table.state, &table.policy, &retires()));
         table.commit(retires());
+        assert_eq!(
+            should_commit_empty(&table.state, &table.policy, &retires()),
+            None,
+            "once"
+        );
         assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
         assert_eq!(table.state.published.epoch, 1);
         assert_eq!(table.state.partition("shop.items", 0), None);

@@ -163,7 +163,7 @@ pub struct OpenGap {
 pub struct PartitionState {
     /// The offset of the next record that is not in the table.
     pub next_offset: i64,
-    /// The leader epoch of the last row.
+    /// The leader epoch of the record before that offset, where it is known.
     pub leader_epoch: Option<i32>,
     /// When its start offset was anchored; `None`: it was created later and read from its first record on.
     pub anchor_us: Option<i64>,

@@ -100,7 +100,7 @@ pub struct State {
 pub struct PartitionRecord {
     /// The offset of the next record after this commit.
     pub next_offset: i64,
-    /// The leader epoch of its last row.
+    /// The leader epoch of the record before that offset; `None`: not known, or no record was added.
     pub leader_epoch: Option<i32>,
     /// Whether what was known of it before is void: a new topic incarnation, or a log cut back.
     pub reset: bool,
@@ -297,8 +297,12 @@ impl PartitionState {
         if let Some(positions) = &news.positions {
             self.positions = positions.clone();
         }
+        // An older row's epoch at a later offset would be taken for a log cut back.
+        let kept = self
+            .leader_epoch
+            .filter(|_| news.next_offset == self.next_offset);
+        self.leader_epoch = news.leader_epoch.or(kept);
         self.next_offset = news.next_offset;
-        self.leader_epoch = news.leader_epoch.or(self.leader_epoch);
     }
 }
 
