@@ -20,7 +20,7 @@ test:
 
 # The long list of faults: hundreds of rounds, servers away for minutes, a full disk, a stepped clock. Takes an hour; as root.
 faults:
-	.ci/needs faults
+	.ci/needs test
 	tests/servers/lay kafka catalog readers >/dev/null
 	TIDEMARK_FAULTS=$${TIDEMARK_FAULTS:-10} $(CARGO) test --locked --test tidemark -- --nocapture --include-ignored exactly_once long_faults
 

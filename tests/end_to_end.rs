@@ -32,7 +32,6 @@ fn rows_arrive_once_and_the_claim_is_never_early() {
         namespace: own_name("end_to_end"),
         replicas: 1,
         max_delay: Duration::from_secs(2),
-        environment: Vec::new(),
     };
     let ledger = Ledger::start(
         broker,
@@ -64,7 +63,6 @@ fn rows_arrive_once_and_the_claim_is_never_early() {
         &history(catalog, &pipeline.namespace),
         pipeline.bounds(),
     );
-    eprintln!("{verdict}");
     verdict.assert_true();
     verdict.assert_moved(CELLS);
     let wanted = sent.iter().map(as_row).collect::<BTreeMap<_, _>>();

@@ -14,7 +14,7 @@ use std::{
 };
 
 use rdkafka::{
-    ClientContext, Message,
+    ClientConfig, ClientContext, Message,
     error::{KafkaError, RDKafkaErrorCode},
     producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer},
 };
@@ -104,11 +104,10 @@ impl Ledger {
                 .set("transaction.timeout.ms", "60000");
             config.set("message.timeout.ms", "60000");
         }
-        let producer = config
-            .create_with_context(Context(record.clone()))
-            .expect("a producer");
+        let producer = new_producer(&config, &record);
         let mut sender = Sender {
             producer,
+            config,
             plan,
             record: record.clone(),
             number: 0,
@@ -179,6 +178,7 @@ impl Ledger {
 
 struct Sender {
     producer: ThreadedProducer<Context>,
+    config: ClientConfig,
     plan: Plan,
     record: Arc<Record>,
     number: u64,
@@ -225,24 +225,32 @@ impl Sender {
             let KafkaError::Transaction(cause) = &error else {
                 panic!("a transaction: {error}")
             };
+            // The broker was away for longer than a transaction may take, and has aborted it: only a new producer can go on.
+            if cause.is_fatal() {
+                self.abort_is_known();
+                self.producer = new_producer(&self.config, &self.record);
+                self.producer
+                    .init_transactions(REQUEST)
+                    .expect("transactions");
+                break;
+            }
             abort |= cause.txn_requires_abort();
-            assert!(
-                cause.is_retriable() || abort && !cause.is_fatal(),
-                "a transaction: {error}"
-            );
+            assert!(cause.is_retriable() || abort, "a transaction: {error}");
         }
         self.record.open_transaction.store(false, Ordering::Relaxed);
     }
 
+    fn abort_is_known(&self) {
+        self.record
+            .aborted
+            .lock()
+            .expect("no panic under this lock")
+            .insert(self.transaction);
+    }
+
     fn end_transaction(&self, abort: bool) -> Result<(), KafkaError> {
         if abort {
-            let mut aborted = self
-                .record
-                .aborted
-                .lock()
-                .expect("no panic under this lock");
-            aborted.insert(self.transaction);
-            drop(aborted);
+            self.abort_is_known();
             return self.producer.abort_transaction(REQUEST);
         }
         self.producer.commit_transaction(REQUEST)
@@ -301,6 +309,12 @@ impl Sender {
             }
         }
     }
+}
+
+fn new_producer(config: &ClientConfig, record: &Arc<Record>) -> ThreadedProducer<Context> {
+    config
+        .create_with_context(Context(record.clone()))
+        .expect("a producer")
 }
 
 /// Takes down each answer of the broker.

@@ -3,7 +3,7 @@
 //! A load runs all the time, half of it in transactions. The worker reaches the catalog through a proxy. A round is one fault, and then
 //! the pipeline has to commit again by itself. At the end every row has to be there once, and no claim ever above the truth.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, io::Write, time::Duration};
 
 use super::{
     catalog::Catalog,
@@ -44,8 +44,6 @@ pub(crate) struct Setup<'a> {
     pub(crate) workers: u32,
     /// The pipeline's `maxDelay`.
     pub(crate) max_delay: Duration,
-    /// Variables of the workers.
-    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 impl<'a> Setup<'a> {
@@ -57,12 +55,24 @@ impl<'a> Setup<'a> {
             catalog: Catalog::shared(),
             workers: 1,
             max_delay: Duration::from_secs(2),
-            environment: Vec::new(),
         }
     }
 
     /// Starts load and workers; returns when two commits are on the table.
     pub(crate) fn start(
+        self,
+        decide: impl Fn(&Request) -> Fate + Send + Sync + 'static,
+    ) -> Trial<'a> {
+        let mut trial = self.load(decide);
+        for number in 0..trial.pipeline.replicas as usize {
+            trial.start_worker(number);
+        }
+        trial.await_commits(2);
+        trial
+    }
+
+    /// Starts the load alone.
+    pub(crate) fn load(
         self,
         decide: impl Fn(&Request) -> Fate + Send + Sync + 'static,
     ) -> Trial<'a> {
@@ -79,7 +89,6 @@ impl<'a> Setup<'a> {
             namespace: own_name(self.test),
             replicas: self.workers,
             max_delay: self.max_delay,
-            environment: self.environment,
         };
         let plan = |topic: &str, partitions, transactions| Plan {
             topic: topic.to_owned(),
@@ -102,22 +111,15 @@ impl<'a> Setup<'a> {
             // What an earlier run left is not this trial's.
             let _ = std::fs::remove_file(Worker::log_of(&pipeline, &number.to_string()));
         }
-        let start = |number: u32| Worker::start(&pipeline, &number.to_string());
-        let mut workers: Vec<_> = (0..self.workers)
-            .map(|number| Some(start(number)))
-            .collect();
-        workers.push(None);
-        let trial = Trial {
+        Trial {
             broker: self.broker,
             catalog: self.catalog,
             proxy,
             pipeline,
             ledgers,
-            workers,
+            workers: (0..=self.workers).map(|_| None).collect(),
             hits: BTreeMap::new(),
-        };
-        trial.await_commits(2);
-        trial
+        }
     }
 }
 
@@ -254,12 +256,13 @@ impl Trial<'_> {
             self.pipeline.bounds(),
         );
         let name = &self.pipeline.name;
-        eprintln!(
-            "{name}: {rounds} rounds, hits {:?}, commits {:?}",
+        // Past the test's own output, which nobody sees of a test that passes.
+        let told = format!(
+            "{name}: {rounds} rounds, hits {:?}, commits {:?}\n{name}: {verdict}\n",
             self.hits,
             self.proxy.fates()
         );
-        eprintln!("{name}: {verdict}");
+        let _ = std::io::stderr().write_all(told.as_bytes());
         verdict.assert_true();
         verdict.assert_moved(CELLS);
         for moment in moments {

@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::Duration,
@@ -14,7 +15,7 @@ use nix::{
 use serde_json::Value;
 
 use super::{
-    catalog::Catalog,
+    catalog::{Catalog, request},
     judge::{Bounds, Commit},
     ledger::Event,
     readers::python,
@@ -34,8 +35,6 @@ pub(crate) struct Pipeline {
     pub(crate) namespace: String,
     pub(crate) replicas: u32,
     pub(crate) max_delay: Duration,
-    /// Variables of the workers.
-    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 impl Pipeline {
@@ -52,7 +51,7 @@ impl Pipeline {
         }
     }
 
-    fn manifest(&self) -> String {
+    pub(crate) fn manifest(&self) -> String {
         format!(
             "\
 apiVersion: tidemark.dev/v1alpha1
@@ -109,12 +108,6 @@ impl Worker {
             .arg("run")
             .arg(&manifest)
             .args(["--admin", "127.0.0.1:0"])
-            .envs(
-                pipeline
-                    .environment
-                    .iter()
-                    .map(|(name, value)| (name, value)),
-            )
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a second handle"))
             .stderr(file)
@@ -146,6 +139,19 @@ impl Worker {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.process.id()).expect("a process id");
         kill(Pid::from_raw(pid), signal).expect("a running worker");
+    }
+
+    /// What it answers at `/progress` now.
+    pub(crate) fn progress(&self) -> String {
+        let text = fs::read_to_string(&self.log).expect("the worker's log");
+        let address = text
+            .rsplit_once("admin=")
+            .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+        let address: SocketAddr =
+            address.unwrap_or_else(|| panic!("no admin address in {}", self.log.display()));
+        request(address, "GET", "/progress", "")
+            .map(|(_, body)| body)
+            .unwrap_or_default()
     }
 
     /// Whether it runs; a worker never ends by itself.
