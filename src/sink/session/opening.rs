@@ -2,7 +2,7 @@
 //!
 //! Nothing is read before every partition has an offset on the table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use iceberg::table::Table;
@@ -212,12 +212,14 @@ pub(super) fn settle_start(
             .unwrap_or_else(PoisonError::into_inner),
     );
     let jumps = identity::jumps(&state, inquirer, spec, &context.clock, &truncated)?;
-    let retired: Vec<String> = state
+    let asked = state.asked.iter().flat_map(|asked| asked.topics.keys());
+    let retired: BTreeSet<&String> = state
         .topics
         .keys()
+        .chain(asked)
         .filter(|name| !identity::names(spec, name))
-        .cloned()
         .collect();
+    let retired: Vec<String> = retired.into_iter().cloned().collect();
     let unknown: Vec<TopicPartition> = partitions(&topics)
         .into_iter()
         .filter(|at| !known.contains(at))
