@@ -6,7 +6,7 @@
 //!
 //! Files of a batch are deleted only when no attempt with them was ever left without an answer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,21 +17,21 @@ use uuid::Uuid;
 
 use super::Error;
 use super::fence::{self, Verdict};
-use super::finalize::{Attempt, CommitProcessor, Committed, Finalization, HANDLED, Plan, plan};
+use super::finalize::{Attempt, CommitProcessor, Finalization, Plan, plan};
 use super::ingest::{SealedBatch, ranges};
 use super::metrics::PipelineMetrics;
+use super::standing::read_state;
 use crate::api::Reason;
 use crate::api::worker::SinkAccept;
 use crate::kafka::TopicPartition;
 use crate::lake::commit::{Append, commit, commit_by_hand};
-use crate::lake::lineage::{End, Entry, Lineage, lineage};
+use crate::lake::lineage::{Lineage, lineage};
 use crate::lake::raw::RawCommitter;
 use crate::lake::{self, catalog, writer};
 use crate::process::clock::{Backoff, Clock, jittered};
 use crate::watermark::{
-    self, Advanced, Ancestor, Anchor, AskedPartitions, CellCounts, Contribution, Excluded,
-    Identity, Jump, Misfit, Obstacle, PartitionNews, Policy, State, TableView, contract,
-    should_commit_empty, stand,
+    Advanced, Anchor, AskedPartitions, CellCounts, Contribution, Excluded, Identity, Jump, Misfit,
+    PartitionNews, Policy, State, should_commit_empty,
 };
 
 /// Pause after a lost race: longer than most commits take, short beside any interval.
@@ -419,63 +419,6 @@ impl TableSide {
             tracing::warn!(table = %self.ident, %error, "files of a dropped batch remain");
         }
     }
-
-    /// Tells the processors of every commit that they have not handled, oldest first. What they have handled is written with
-    /// the next commit.
-    pub(super) async fn tell_processors(&self, table: &Table) {
-        // One at a time: in order, and none twice at once.
-        let _turn = self.telling.lock().await;
-        for processor in self
-            .processors
-            .iter()
-            .filter(|processor| processor.wants_after())
-        {
-            let key = format!("{HANDLED}{}", processor.name());
-            let pending = self
-                .handled
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .get(&key)
-                .cloned();
-            let last = pending.or_else(|| table.metadata().properties().get(&key).cloned());
-            for entry in unhandled(&lineage(table.metadata()), last.as_deref()) {
-                let committed = told_of(table, entry);
-                if let Err(error) = processor.after(&committed).await {
-                    let processor = processor.name();
-                    tracing::warn!(processor, commit_id = %committed.commit_id, error, "commit not handled; it comes again");
-                    break;
-                }
-                let mut handled = self.handled.lock().unwrap_or_else(PoisonError::into_inner);
-                handled.insert(key.clone(), committed.commit_id.to_string());
-            }
-        }
-    }
-}
-
-/// Our commits after the one last handled, oldest first; all that are on record where that one has expired. Without one only
-/// the newest: what happened before a processor was there is not its business.
-fn unhandled<'l>(lineage: &'l Lineage, last: Option<&str>) -> Vec<&'l Entry> {
-    let own: Vec<&Entry> = lineage.own().collect();
-    let is_last = |entry: &&Entry| entry.commit_id.map(|id| id.to_string()).as_deref() == last;
-    let newer = match own.iter().position(is_last) {
-        Some(at) => at,
-        None if last.is_some() => own.len(),
-        None => own.len().min(1),
-    };
-    own[..newer].iter().rev().copied().collect()
-}
-
-fn told_of(table: &Table, entry: &Entry) -> Committed {
-    Committed {
-        commit_id: entry.commit_id.unwrap_or_default(),
-        table: table.identifier().to_string(),
-        location: table.metadata().location().to_owned(),
-        summary: entry
-            .summary()
-            .iter()
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect(),
-    }
 }
 
 /// A commit whose answer was lost, found on the table.
@@ -535,115 +478,4 @@ fn of_misfit(misfit: &Misfit) -> Error {
         | Misfit::JumpedAlready { .. } => Reason::Fenced,
     };
     Error::refused(reason, misfit.to_string())
-}
-
-/// The writer's state on a table; `None`: it has never written there, or begins anew with leave.
-///
-/// # Errors
-/// The state is not ours to go on from.
-pub(super) fn read_state(
-    table: &Table,
-    lineage: &Lineage,
-    identity: &Identity,
-    accept: &SinkAccept,
-) -> Result<Option<State>, Error> {
-    let metadata = table.metadata();
-    let properties = metadata.properties();
-    if let Some(other) = other_writer(properties, &identity.writer) {
-        return Err(Error::refused(
-            Reason::WriterMismatch,
-            format!(
-                "table \"{}\" is written by \"{other}\", not by \"{}\"",
-                table.identifier(),
-                identity.writer
-            ),
-        ));
-    }
-    let ancestry = ancestry(lineage, properties);
-    let view = TableView {
-        table_uuid: metadata.uuid(),
-        table_ref: &identity.table_ref,
-        properties,
-        lineage: &ancestry,
-    };
-    let standing = match stand(&identity.writer, &view) {
-        Ok(standing) => standing,
-        Err(Obstacle::Void { .. }) if accept.table_uuid == Some(metadata.uuid()) => None,
-        Err(obstacle) => return Err(of_obstacle(table, &obstacle)),
-    };
-    let Some(standing) = standing else {
-        return Ok(None);
-    };
-    if standing.rebuilt {
-        tracing::info!(table = %table.identifier(), commit_id = %standing.state.commit_id, "state rebuilt from the table's snapshots");
-    }
-    let mut state = standing.state;
-    let theirs = state.identity.installation.clone();
-    if theirs != identity.installation
-        && !theirs.is_empty()
-        && accept.installation.as_ref() != Some(&theirs)
-    {
-        return Err(Error::refused(
-            Reason::InstallationMismatch,
-            format!(
-                "table \"{}\" is written by installation \"{theirs}\", this is \"{}\"",
-                table.identifier(),
-                identity.installation
-            ),
-        ));
-    }
-    state
-        .identity
-        .installation
-        .clone_from(&identity.installation);
-    Ok(Some(state))
-}
-
-fn other_writer<'p>(properties: &'p HashMap<String, String>, writer: &str) -> Option<&'p str> {
-    let (before, after) = ("tidemark.writer.", ".state");
-    let writers = properties
-        .keys()
-        .filter_map(|key| key.strip_prefix(before)?.strip_suffix(after));
-    writers.into_iter().find(|other| *other != writer)
-}
-
-/// The lineage as the finalization core reads it. Summaries older than the commit that wrote the state are not looked at: of
-/// them only what tells ours from others is copied.
-fn ancestry(lineage: &Lineage, properties: &HashMap<String, String>) -> watermark::Lineage {
-    let stated = properties.get(contract::COMMIT_ID);
-    let mut below = false;
-    let snapshots = lineage.entries.iter().map(|entry| {
-        let short = below;
-        below |= stated.is_some() && entry.summary().get(contract::COMMIT_ID) == stated;
-        let wanted = |key: &str| {
-            !short || [contract::COMMIT_ID, contract::WRITER, "source-snapshot-id"].contains(&key)
-        };
-        let summary = entry.summary().iter().filter(|(key, _)| wanted(key));
-        Ancestor {
-            snapshot_id: entry.snapshot_id,
-            parent_id: entry.parent_id,
-            summary: summary
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect(),
-        }
-    });
-    watermark::Lineage {
-        snapshots: snapshots.collect(),
-        broken: lineage.end != End::First,
-    }
-}
-
-fn of_obstacle(table: &Table, obstacle: &Obstacle) -> Error {
-    let reason = match obstacle {
-        Obstacle::Newer { .. } => Reason::StateTooNew,
-        Obstacle::Damaged { .. } => Reason::StateUnreadable,
-        Obstacle::Void { .. } => Reason::TableRecreated,
-        Obstacle::RolledBack { .. }
-        | Obstacle::LineageUnknown { .. }
-        | Obstacle::CherryPicked { .. } => Reason::LineageUnknown,
-    };
-    Error::refused(
-        reason,
-        format!("table \"{}\": {obstacle}", table.identifier()),
-    )
 }

@@ -11,13 +11,15 @@
 //!
 //! `pipeline` keeps one pipeline going: it opens a session and waits after an error as long as the error says. A session
 //! (`session`) polls on a thread of its own and never waits for the catalog while it could read. `ingest` is the open batch,
-//! `question` what the cluster is asked, `commit` the way of a batch onto the table, decided by the pure `fence`, `finalize`
+//! `question` what the cluster is asked, `identity` and `standing` whether cluster and table are still what they were, `commit`
+//! the way of a batch onto the table, `after` what follows it; what is decided on the way is decided by the pure `fence`, `finalize`
 //! and the finalization core. [`Accumulator`] and [`CommitProcessor`] are where a user adds to it.
 //!
 //! Never: a batch committed in part; a commit derived from another base than the one it lands on; a file deleted that may be
 //! on the table; a row skipped without a word.
 
 mod accumulate;
+mod after;
 mod buffer;
 mod commit;
 mod fence;
@@ -30,6 +32,7 @@ mod pipeline;
 mod progress;
 mod question;
 mod session;
+mod standing;
 mod worker;
 
 pub use accumulate::{Accumulator, AccumulatorFactory, EventTimes, Observed, PartitionTimes};
