@@ -172,7 +172,7 @@ fn remember_truncation(context: &Context, error: &Error) {
 }
 
 /// The error and its sources, as one line.
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {

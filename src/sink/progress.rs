@@ -61,15 +61,20 @@ impl Status {
         });
     }
 
-    /// Something went wrong. The same reason keeps its first instant.
-    pub(super) fn fail(&self, reason: Reason, message: String, now_us: i64) {
+    /// Something went wrong; tells whether that is news. The same reason keeps its first instant.
+    pub(super) fn fail(&self, reason: Reason, message: String, now_us: i64) -> bool {
+        let mut news = true;
         self.write(|progress| {
             let since_us = match &progress.last_error {
-                Some(error) if error.reason == reason => error.since_us,
+                Some(error) if error.reason == reason => {
+                    news = false;
+                    error.since_us
+                }
                 _ => now_us,
             };
             progress.last_error = Some(ErrorProgress::new(reason, message, since_us));
         });
+        news
     }
 
     /// One side has answered as it should: its last error is over. What stopped a session is over with the first commit.

@@ -18,6 +18,7 @@ use crate::lake;
 use crate::process::clock::{Backoff, Clock};
 use crate::sink::commit::{Errand, Outcome, Success};
 use crate::sink::identity::{check_incarnations, incarnations};
+use crate::sink::pipeline::chain;
 use crate::sink::progress::{Side, evidence};
 use crate::sink::question::{Answer, PATIENCE, known};
 use crate::sink::{Error, of_kafka, of_lake};
@@ -41,6 +42,7 @@ impl Session<'_> {
             self.context.status.clone(),
         );
         let own_limit = limit.clone();
+        let id = self.context.spec.id();
         let clock = self.context.clock.clone();
         let news = errand.news.clone();
         let excluded = errand
@@ -57,8 +59,12 @@ impl Session<'_> {
                 .any(|news| news.topic == *topic && news.end_offset > news.start_offset)
         });
         let task = self.context.runtime.spawn(async move {
-            let told = |reason: Reason, error: &dyn std::error::Error| {
-                status.fail(reason, error.to_string(), clock.now_us());
+            let told = |reason: Reason, error: &(dyn std::error::Error + 'static)| {
+                let text = chain(error);
+                // Once an outage: it is tried again all the while.
+                if status.fail(reason, text.clone(), clock.now_us()) {
+                    tracing::warn!(pipeline = %id, reason = reason.label(), error = text, "a commit waits");
+                }
             };
             if errand.batch.is_some()
                 && let Err(error) = verify(inquirer, known, &limit, &told).await
@@ -256,7 +262,7 @@ async fn verify(
     inquirer: Arc<Inquirer>,
     known: BTreeMap<String, Uuid>,
     limit: &CancellationToken,
-    told: &(dyn Fn(Reason, &dyn std::error::Error) + Sync),
+    told: &(dyn Fn(Reason, &(dyn std::error::Error + 'static)) + Sync),
 ) -> Result<(), Error> {
     if known.is_empty() {
         return Ok(());

@@ -24,7 +24,7 @@ use super::buffer::{Cadence, FILES_DUE, LEAST_GAP};
 use super::commit::{Errand, Outcome, TableSide};
 use super::identity::{self, Seen};
 use super::ingest::{CHUNK, Ingest};
-use super::pipeline::Context;
+use super::pipeline::{Context, chain};
 use super::progress::Side;
 use super::question::{Answer, PATIENCE, Question, known};
 use super::{Error, open};
@@ -347,13 +347,13 @@ impl Session<'_> {
         })
     }
 
+    /// Something outside is missing, and it is tried again by itself: said once.
     fn fail(&self, error: &Error) {
-        tracing::warn!(pipeline = %self.context.spec.id(), reason = error.reason().label(), %error, "it is tried again");
-        self.context.status.fail(
-            error.reason(),
-            error.to_string(),
-            self.context.clock.now_us(),
-        );
+        let (reason, text) = (error.reason(), chain(error));
+        let now_us = self.context.clock.now_us();
+        if self.context.status.fail(reason, text.clone(), now_us) {
+            tracing::warn!(pipeline = %self.context.spec.id(), reason = reason.label(), error = text, "it is tried again");
+        }
     }
 
     fn show(&self) {
