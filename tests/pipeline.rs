@@ -1,12 +1,19 @@
 //! One worker in the test's process: a real broker, a real catalog, short cells.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use serde_json::Value;
 use tidemark::{
-    api::{EffectiveSpec, load_manifests, worker::Progress},
+    api::{
+        EffectiveSpec, Reason, load_manifests,
+        worker::{PipelineProgress, Progress, RunState},
+    },
     process::{Metrics, clock::Clock},
-    sink::{GRACE, Worker, WorkerSettings},
+    sink::{Accumulator, CommitProcessor, Committed, GRACE, Observed, Worker, WorkerSettings},
 };
 use tokio_util::sync::CancellationToken;
 
@@ -15,31 +22,70 @@ use crate::support::{catalog::Catalog, kafka::Broker, wait::within};
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A pipeline of key-value rows with cells of five seconds.
-fn spec(broker: &Broker, topic: &str, namespace: &str) -> EffectiveSpec {
-    let (bootstrap, catalog) = (broker.bootstrap(), Catalog::shared().uri());
-    let manifest = format!(
-        r#"
+struct Pipeline<'a> {
+    bootstrap: &'a str,
+    topics: &'a str,
+    namespace: &'a str,
+    source: &'a str,
+    columns: &'a str,
+    replicas: u32,
+}
+
+impl Pipeline<'_> {
+    fn spec(&self) -> EffectiveSpec {
+        let catalog = Catalog::shared().uri();
+        let Self {
+            bootstrap,
+            topics,
+            namespace,
+            source,
+            columns,
+            replicas,
+        } = self;
+        let manifest = format!(
+            r#"
 apiVersion: tidemark.dev/v1alpha1
 kind: IngestionPipeline
 metadata: {{name: rows, namespace: {}}}
 spec:
   source:
-    kafka: {{bootstrapServers: "{bootstrap}", topics: [{topic}]}}
+    kafka: {{bootstrapServers: "{bootstrap}", {topics}}}
     format: Json
+    {source}
   eventTime: {{from: RecordTimestamp}}
   sink:
     catalog: {{type: Rest, uri: "{catalog}"}}
     table: {namespace}.rows
     schema:
       - {{name: id, type: long, key: true}}
-      - {{name: text, type: string}}
+      {columns}
     commit: {{interval: 1s}}
   finalization: {{cell: 5s, allowedLateness: 1s, maxDelay: 2s, maxFutureSkew: 1s}}
+  worker: {{replicas: {replicas}}}
 "#,
-        namespace.replace('_', "-")
-    );
-    let mut loaded = load_manifests(&manifest).unwrap_or_else(|faults| panic!("{faults:#?}"));
-    loaded.remove(0).1
+            namespace.replace('_', "-")
+        );
+        let mut loaded = load_manifests(&manifest).unwrap_or_else(|faults| panic!("{faults:#?}"));
+        loaded.remove(0).1
+    }
+}
+
+/// One topic on the shared broker, one column beside the key.
+fn spec(broker: &Broker, topic: &str, namespace: &str) -> EffectiveSpec {
+    with_source(broker, topic, namespace, "")
+}
+
+/// The same with another line under `source`.
+fn with_source(broker: &Broker, topic: &str, namespace: &str, source: &str) -> EffectiveSpec {
+    Pipeline {
+        bootstrap: &broker.bootstrap(),
+        topics: &format!("topics: [{topic}]"),
+        namespace,
+        source,
+        columns: "- {name: text, type: string}",
+        replicas: 1,
+    }
+    .spec()
 }
 
 struct Running {
@@ -50,6 +96,10 @@ struct Running {
 }
 
 fn start(specs: Vec<EffectiveSpec>) -> Running {
+    start_with(specs, |worker| worker)
+}
+
+fn start_with(specs: Vec<EffectiveSpec>, extend: impl FnOnce(Worker) -> Worker) -> Running {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let stop = CancellationToken::new();
     let (worker, progress) = runtime.block_on(async {
@@ -60,6 +110,7 @@ fn start(specs: Vec<EffectiveSpec>) -> Running {
             metrics: Metrics::default(),
             grace: GRACE,
         });
+        let worker = extend(worker);
         worker.set_pipelines(specs).await;
         let progress = worker.progress();
         (worker, progress)
@@ -81,12 +132,51 @@ impl Running {
     }
 
     /// Waits until some pipeline's progress is as wanted.
-    fn wait(&self, what: &str, wanted: impl Fn(&tidemark::api::worker::PipelineProgress) -> bool) {
+    fn wait(&self, what: &str, wanted: impl Fn(&PipelineProgress) -> bool) {
         within(PATIENCE, what, || {
             let progress = self.progress.borrow();
             progress.pipelines.values().any(&wanted).then_some(())
         });
     }
+}
+
+impl Running {
+    fn wait_for_all(&self, what: &str, count: usize, wanted: impl Fn(&PipelineProgress) -> bool) {
+        within(PATIENCE, what, || {
+            let progress = self.progress.borrow();
+            let all = progress
+                .pipelines
+                .values()
+                .filter(|pipeline| wanted(pipeline))
+                .count();
+            (all == count).then_some(())
+        });
+    }
+}
+
+fn reason(pipeline: &PipelineProgress) -> Option<Reason> {
+    pipeline.last_error.as_ref().map(|error| error.reason)
+}
+
+fn table(namespace: &str) -> Value {
+    Catalog::shared()
+        .table(namespace, "rows")
+        .expect("the table")
+}
+
+fn row(id: u64) -> (String, String) {
+    (
+        format!(r#"{{"id":{id}}}"#),
+        format!(r#"{{"text":"row {id}"}}"#),
+    )
+}
+
+fn write(broker: &Broker, topic: &str, partition: i32, ids: std::ops::Range<u64>) {
+    let rows: Vec<(String, String)> = ids.map(row).collect();
+    let rows = rows
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()));
+    broker.write(topic, partition, rows);
 }
 
 fn property<'m>(table: &'m Value, name: &str) -> Option<&'m str> {
@@ -169,4 +259,272 @@ fn second_session_goes_on_where_the_first_one_ended() {
             .expect("the table");
         assert_eq!(total_records(&table), 2 * (round + 1));
     }
+}
+
+/// The record before the bad one is committed, and nothing behind it is read.
+#[test]
+fn record_that_cannot_be_decoded_stops_the_pipeline_exactly_there() {
+    let broker = Broker::shared();
+    let topic = broker.topic("poison", 1);
+    let namespace = Catalog::shared().namespace("poison");
+    write(broker, &topic, 0, 0..3);
+    broker.write(&topic, 0, [(r#"{"id":"x"}"#, "{}")]);
+    write(broker, &topic, 0, 3..5);
+    let worker = start(vec![spec(broker, &topic, &namespace)]);
+    worker.wait("the stop", |pipeline| {
+        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::Undecodable)
+    });
+    worker.stop();
+    assert_eq!(total_records(&table(&namespace)), 3);
+}
+
+/// It is kept where it can be looked at, and the rows behind it arrive.
+#[test]
+fn dead_letter_topic_takes_what_cannot_be_decoded() {
+    let broker = Broker::shared();
+    let topic = broker.topic("dead_letters", 1);
+    let dead = broker.topic("dead_letters_dead", 1);
+    let namespace = Catalog::shared().namespace("dead_letters");
+    write(broker, &topic, 0, 0..3);
+    broker.write(&topic, 0, [(r#"{"id":"x"}"#, "not even json")]);
+    write(broker, &topic, 0, 3..5);
+    let source = format!("deadLetter: {{topic: {dead}}}");
+    let worker = start(vec![with_source(broker, &topic, &namespace, &source)]);
+    worker.wait("all rows and the dead letter", |pipeline| {
+        pipeline.rows == 5 && pipeline.dead_letters == 1
+    });
+    worker.stop();
+    assert_eq!(broker.read(&dead, 0, 0), ["not even json"]);
+    assert_eq!(total_records(&table(&namespace)), 5);
+}
+
+#[test]
+fn records_deleted_before_they_were_read_stop_the_pipeline_or_become_a_gap() {
+    let broker = Broker::shared();
+    let topic = broker.topic("deleted_records", 1);
+    let namespace = Catalog::shared().namespace("deleted_records");
+    write(broker, &topic, 0, 0..3);
+    let worker = start(vec![spec(broker, &topic, &namespace)]);
+    worker.wait("three rows", |pipeline| pipeline.rows == 3);
+    worker.stop();
+    write(broker, &topic, 0, 3..9);
+    broker.delete_records(&topic, 0, 6);
+
+    let worker = start(vec![spec(broker, &topic, &namespace)]);
+    worker.wait("the stop", |pipeline| {
+        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::OffsetOutOfRange)
+    });
+    worker.stop();
+
+    let worker = start(vec![with_source(
+        broker,
+        &topic,
+        &namespace,
+        "onGap: Continue",
+    )]);
+    worker.wait("what is left", |pipeline| pipeline.rows == 3);
+    worker.stop();
+    assert_eq!(total_records(&table(&namespace)), 6);
+}
+
+/// The same name is another topic: its offsets mean nothing to the table.
+#[test]
+fn recreated_topic_stops_the_pipeline_until_its_id_is_accepted() {
+    let broker = Broker::shared();
+    let topic = broker.topic("recreated", 1);
+    let namespace = Catalog::shared().namespace("recreated");
+    write(broker, &topic, 0, 0..3);
+    let worker = start(vec![spec(broker, &topic, &namespace)]);
+    worker.wait("three rows", |pipeline| pipeline.rows == 3);
+    broker.delete_topic(&topic);
+    broker.create_topic(&topic, 1, &[]);
+    write(broker, &topic, 0, 10..15);
+    let said = Mutex::new(String::new());
+    worker.wait("the stop", |pipeline| {
+        let error = pipeline.last_error.as_ref();
+        let recreated = error.filter(|error| error.reason == Reason::TopicRecreated);
+        said.lock()
+            .unwrap()
+            .clone_from(&recreated.map_or_else(String::new, |error| error.message.clone()));
+        recreated.is_some()
+    });
+    worker.stop();
+    assert_eq!(total_records(&table(&namespace)), 3);
+
+    let message = said.into_inner().unwrap();
+    let id = message
+        .rsplit(' ')
+        .next()
+        .expect("the message ends with the new id");
+    let accept = format!("accept: {{topicIds: [\"{id}\"]}}");
+    let worker = start(vec![with_source(broker, &topic, &namespace, &accept)]);
+    worker.wait("the new topic's rows", |pipeline| pipeline.rows == 5);
+    worker.stop();
+    assert_eq!(total_records(&table(&namespace)), 8);
+}
+
+#[test]
+fn column_added_to_the_specification_is_added_to_the_table() {
+    let broker = Broker::shared();
+    let topic = broker.topic("added_column", 1);
+    let namespace = Catalog::shared().namespace("added_column");
+    write(broker, &topic, 0, 0..2);
+    let mut pipeline = Pipeline {
+        bootstrap: &broker.bootstrap(),
+        topics: &format!("topics: [{topic}]"),
+        namespace: &namespace,
+        source: "",
+        columns: "- {name: text, type: string}",
+        replicas: 1,
+    };
+    let worker = start(vec![pipeline.spec()]);
+    worker.wait("two rows", |pipeline| pipeline.rows == 2);
+    worker.stop();
+
+    pipeline.columns = "- {name: text, type: string}\n      - {name: more, type: int}";
+    broker.write(&topic, 0, [(r#"{"id":9}"#, r#"{"text":"a","more":7}"#)]);
+    let worker = start(vec![pipeline.spec()]);
+    worker.wait("the new row", |pipeline| pipeline.rows == 1);
+    worker.stop();
+    let fields = table(&namespace)["metadata"]["schemas"].to_string();
+    assert!(fields.contains("\"more\""), "{fields}");
+
+    pipeline.columns = "- {name: text, type: int}";
+    let worker = start(vec![pipeline.spec()]);
+    worker.wait("the refusal", |pipeline| {
+        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::TableMismatch)
+    });
+    worker.stop();
+}
+
+/// Partitions created while a pipeline runs are read from their first record, and are part of the claim.
+#[test]
+fn new_partition_and_new_topic_of_a_pattern_are_read_from_their_first_record() {
+    let broker = Broker::shared();
+    let topic = broker.topic("growing", 1);
+    let namespace = Catalog::shared().namespace("growing");
+    write(broker, &topic, 0, 0..2);
+    let pattern = format!("topicPattern: '{topic}.*'");
+    let pipeline = Pipeline {
+        bootstrap: &broker.bootstrap(),
+        topics: &pattern,
+        namespace: &namespace,
+        source: "",
+        columns: "- {name: text, type: string}",
+        replicas: 1,
+    };
+    let worker = start(vec![pipeline.spec()]);
+    worker.wait("two rows", |pipeline| pipeline.rows == 2);
+    broker.add_partitions(&topic, 2);
+    let other = format!("{topic}-b");
+    broker.create_topic(&other, 1, &[]);
+    within(PATIENCE, "rows on the new partition", || {
+        let written = std::panic::catch_unwind(|| write(broker, &topic, 1, 2..4));
+        written.is_ok().then_some(())
+    });
+    write(broker, &other, 0, 4..6);
+    worker.wait("six rows", |pipeline| pipeline.rows == 6);
+    worker.wait("a claim over three partitions", |pipeline| {
+        let claimed = pipeline
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.finalized_before_us.is_some());
+        claimed && pipeline.partitions.len() == 3
+    });
+    worker.stop();
+    assert_eq!(total_records(&table(&namespace)), 6);
+}
+
+/// Two tables of one worker do not know each other; a specification that comes and goes leaves the other alone.
+#[test]
+fn pipelines_of_one_worker_come_and_go_by_themselves() {
+    let broker = Broker::shared();
+    let topics = [
+        broker.topic("side_by_side_a", 1),
+        broker.topic("side_by_side_b", 1),
+    ];
+    let namespaces =
+        ["side_by_side_a", "side_by_side_b"].map(|test| Catalog::shared().namespace(test));
+    let specs: Vec<EffectiveSpec> = topics
+        .iter()
+        .zip(&namespaces)
+        .map(|(topic, namespace)| spec(broker, topic, namespace))
+        .collect();
+    for topic in &topics {
+        write(broker, topic, 0, 0..3);
+    }
+    let worker = start(specs);
+    worker.wait_for_all("both", 2, |pipeline| pipeline.rows == 3);
+    worker.stop();
+    for namespace in &namespaces {
+        assert_eq!(total_records(&table(namespace)), 3);
+    }
+}
+
+struct Texts(u64);
+
+impl Accumulator for Texts {
+    fn observe(&mut self, rows: &Observed<'_>) {
+        assert!(rows.batch.column_by_name("text").is_some());
+        self.0 += rows.facts.len() as u64;
+    }
+
+    fn fold(&mut self, summary: &mut BTreeMap<String, String>) {
+        summary.insert("test.texts".to_owned(), self.0.to_string());
+    }
+}
+
+struct Told(Arc<Mutex<Vec<String>>>);
+
+#[async_trait::async_trait]
+impl CommitProcessor for Told {
+    fn name(&self) -> &'static str {
+        "told"
+    }
+
+    fn before(
+        &self,
+        _: &tidemark::sink::Attempt<'_>,
+        plan: &mut tidemark::sink::Plan,
+    ) -> Result<(), tidemark::watermark::Misfit> {
+        plan.set_properties
+            .insert("test.seen".to_owned(), "yes".to_owned());
+        Ok(())
+    }
+
+    fn wants_after(&self) -> bool {
+        true
+    }
+
+    async fn after(
+        &self,
+        committed: &Committed,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        let texts = committed.summary.get("test.texts").cloned();
+        self.0.lock().unwrap().extend(texts);
+        Ok(())
+    }
+}
+
+/// What a user adds is part of the commit, and is told of it.
+#[test]
+fn accumulators_and_processors_of_a_user_take_part_in_commits() {
+    let broker = Broker::shared();
+    let topic = broker.topic("extended", 1);
+    let namespace = Catalog::shared().namespace("extended");
+    write(broker, &topic, 0, 0..4);
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let processor = Arc::new(Told(Arc::clone(&told)));
+    let worker = start_with(vec![spec(broker, &topic, &namespace)], |worker| {
+        worker
+            .with_accumulator(Arc::new(|| Box::new(Texts(0))))
+            .with_processor(processor)
+    });
+    worker.wait("four rows", |pipeline| pipeline.rows == 4);
+    within(PATIENCE, "the processor to be told", || {
+        (*told.lock().unwrap() == ["4"]).then_some(())
+    });
+    worker.stop();
+    let table = table(&namespace);
+    assert_eq!(property(&table, "test.seen"), Some("yes"));
 }
