@@ -2,10 +2,17 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
     time::Duration,
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 use tidemark::{
     api::{
@@ -17,7 +24,11 @@ use tidemark::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{catalog::Catalog, kafka::Broker, wait::within};
+use crate::support::{
+    catalog::{Catalog, request},
+    kafka::Broker,
+    wait::within,
+};
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -527,4 +538,92 @@ fn accumulators_and_processors_of_a_user_take_part_in_commits() {
     worker.stop();
     let table = table(&namespace);
     assert_eq!(property(&table, "test.seen"), Some("yes"));
+}
+
+/// What a pod runs: a changed file is in force without a restart, and one that is gone leaves its table committed.
+#[test]
+fn worker_takes_a_changed_folder_without_a_restart() {
+    let broker = Broker::shared();
+    let topic = broker.topic("folder", 1);
+    let namespace = Catalog::shared().namespace("folder");
+    write(broker, &topic, 0, 0..3);
+    let mut pipeline = spec(broker, &topic, &namespace);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("rows.yaml");
+    fs::write(&file, pipeline.to_yaml()).expect("a specification");
+
+    let worker = Program::start(folder.path());
+    let rows = |progress: &Value| progress["pipelines"][&pipeline.uid]["rows"].as_u64();
+    worker.wait("three rows", |progress| rows(progress) == Some(3));
+    pipeline.sink.commit_interval_us = 500_000;
+    fs::write(&file, pipeline.to_yaml()).expect("a changed specification");
+    let hash =
+        |progress: &Value| progress["pipelines"][&pipeline.uid]["specHash"] == *pipeline.hash();
+    worker.wait("the changed specification", hash);
+    fs::write(&file, "not a specification").expect("a bad file");
+    write(broker, &topic, 0, 3..5);
+    worker.wait(
+        "two rows more, under the specification of before",
+        |progress| rows(progress) == Some(2) && hash(progress),
+    );
+    write(broker, &topic, 0, 5..6);
+    fs::remove_file(&file).expect("no specification");
+    worker.wait("no pipeline", |progress| {
+        progress["pipelines"]
+            .as_object()
+            .is_some_and(serde_json::Map::is_empty)
+    });
+    worker.terminate();
+    assert!(total_records(&table(&namespace)) >= 5);
+}
+
+/// `tidemark worker` on a folder. Dropping it kills it.
+struct Program {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    fn start(folder: &Path) -> Self {
+        let log = folder.join("log");
+        let process = Command::new(env!("CARGO_BIN_EXE_tidemark"))
+            .arg("worker")
+            .arg("--pipelines")
+            .arg(folder)
+            .args(["--admin", "127.0.0.1:0", "--log-format", "json"])
+            .stdin(Stdio::null())
+            .stderr(fs::File::create(&log).expect("a log"))
+            .spawn()
+            .expect("the program");
+        Self { process, log }
+    }
+
+    fn wait(&self, what: &str, wanted: impl Fn(&Value) -> bool) {
+        within(PATIENCE, what, || {
+            let log = fs::read_to_string(&self.log).expect("the log");
+            let mut lines = log
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let address = lines.find_map(|line| line["admin"].as_str()?.parse().ok())?;
+            let (status, body) = request(address, "GET", "/progress", "")?;
+            assert_eq!(status, 200, "{body}");
+            wanted(&serde_json::from_str(&body).expect("JSON")).then_some(())
+        });
+    }
+
+    fn terminate(mut self) {
+        let pid = i32::try_from(self.process.id()).expect("a process id");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("our own child");
+        let ended = within(PATIENCE, "an orderly end", || {
+            self.process.try_wait().expect("our own child")
+        });
+        assert!(ended.success(), "{ended}");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
 }
