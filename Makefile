@@ -33,7 +33,7 @@ lint:
 	.ci/needs test
 	cargo fmt --check
 	"$$(tests/servers/lay deny)/bin/cargo-deny" --locked check bans licenses sources
-	$(CARGO) test --locked --no-run
+	$(CARGO) test --locked --no-run --all-targets
 	RUSTDOC="$(CURDIR)/.ci/doc" $(CARGO) test --locked --doc
 
 .PHONY: bench
