@@ -9,7 +9,7 @@
 use std::{
     net::SocketAddr,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -87,12 +87,21 @@ fn lost_answers_and_rivals_neither_lose_nor_double_rows() {
     let catalog = Catalog::shared().address();
     let rivals = Arc::new(AtomicUsize::new(0));
     let counted = rivals.clone();
-    let decide = move |request: &Request| match fastrand::u32(0..10) {
-        _ if !request.is_commit() => Fate::Pass,
-        0 => Fate::LostRequest,
-        1 | 2 => Fate::LostAnswer,
-        3 => Fate::Refused(503),
-        4 | 5 => {
+    // Ten cards, shuffled anew when all are drawn: in any order, but each fate comes in its turn.
+    let cards = Mutex::new(Vec::new());
+    let draw = move || {
+        let mut cards = cards.lock().expect("no panic under this lock");
+        if cards.is_empty() {
+            cards.extend(0..10);
+            fastrand::shuffle(&mut cards);
+        }
+        cards.pop()
+    };
+    let decide = move |request: &Request| match draw_for(request, &draw) {
+        Some(0) => Fate::LostRequest,
+        Some(1 | 2) => Fate::LostAnswer,
+        Some(3) => Fate::Refused(503),
+        Some(4 | 5) => {
             counted.fetch_add(
                 usize::from(rival(catalog, &request.path)),
                 Ordering::Relaxed,
@@ -124,6 +133,11 @@ fn lost_answers_and_rivals_neither_lose_nor_double_rows() {
     trial.hits.insert(ANSWER, lost);
     trial.hits.insert(CONFLICT, rivals.load(Ordering::Relaxed));
     trial.finish(&[ANSWER, CONFLICT], rounds);
+}
+
+/// A card for each commit, none for other requests.
+fn draw_for(request: &Request, draw: &impl Fn() -> Option<u32>) -> Option<u32> {
+    request.is_commit().then(draw).flatten()
 }
 
 /// Puts a snapshot of a stranger's on a table, one that changes no rows. Whether it could.
