@@ -274,7 +274,7 @@ impl Reason {
                 "if the other installation no longer runs, name it in sink.accept.installation"
             }
             Self::LineageUnknown => {
-                "look at what replaced the table's snapshots; sink.accept.lineage with the current snapshot id starts a new claim"
+                "look at what replaced the table's snapshots: roll back to one of this writer's, or write another table"
             }
             Self::StateTooNew => "run the version that wrote the table, or a later one",
             Self::StateUnreadable => {

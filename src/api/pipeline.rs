@@ -178,8 +178,7 @@ pub struct SourceAcceptSpec {
 #[x_kube(
     validation = Rule::new("(has(self.from) && self.from == 'Column') == has(self.column)").message("column goes with from: Column, and each needs the other"),
     validation = Rule::new("(has(self.from) && self.from == 'Header') == has(self.header)").message("header goes with from: Header, and each needs the other"),
-    validation = Rule::new("!has(self.operations) || has(self.column)").message("operations goes with from: Column"),
-    validation = Rule::new("!has(self.encoding) || has(self.header)").message("encoding goes with from: Header; a column's encoding stands in sink.schema")
+    validation = Rule::new("!has(self.operations) || has(self.column)").message("operations goes with from: Column")
 )]
 pub struct EventTimeSpec {
     /// Where it is: `SourceCommit` is when the source committed the change, `Column` a column, `Header` a header of the record, `RecordTimestamp` its Kafka timestamp.
@@ -191,14 +190,10 @@ pub struct EventTimeSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub column: Option<String>,
-    /// The header for `from: Header`.
+    /// The header for `from: Header`: ISO 8601 text, or a number since 1970 in the one unit (seconds to nanoseconds) in which it lies between 1990 and 2200.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub header: Option<String>,
-    /// How the header's value is written: `Seconds`, `Millis`, `Micros` or `Nanos` since 1970, or `Iso`. Built-in default `Millis`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<EncodingName>")]
-    pub encoding: Option<Encoding>,
     /// Which changes have a say with `from: Column`: `All` or `Creates`. Built-in default `All`.
     ///
     /// An update carries the old value of a column such as `created_at`; with `All` set `finalization.maxAge`.
@@ -367,9 +362,6 @@ pub struct SinkAcceptSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub installation: Option<String>,
-    /// The current snapshot, where the table's history no longer leads to a commit of this writer. A new claim starts there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lineage: Option<i64>,
 }
 
 /// The bounds that a claim rests on.

@@ -144,8 +144,6 @@ pub enum EventTime {
     Header {
         /// Its name.
         name: String,
-        /// How its value is written.
-        encoding: Encoding,
     },
     /// The timestamp of the Kafka record.
     RecordTimestamp,
@@ -469,9 +467,6 @@ pub struct SinkAccept {
     /// The installation to take the table over from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installation: Option<String>,
-    /// The snapshot from which a new claim starts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lineage: Option<i64>,
 }
 
 /// When a cell is final; every length in µs.

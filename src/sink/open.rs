@@ -309,7 +309,7 @@ pub(super) fn decoder(
     let event_time = match &spec.event_time {
         EventTime::SourceCommit => EventTimeFrom::SourceCommit,
         EventTime::Column { name, .. } => EventTimeFrom::Column(name.clone()),
-        EventTime::Header { name, .. } => EventTimeFrom::Header(name.clone()),
+        EventTime::Header { name } => EventTimeFrom::Header(name.clone()),
         EventTime::RecordTimestamp => EventTimeFrom::RecordTimestamp,
     };
     let decoder: Box<dyn Decoder> = match spec.source.format {

@@ -73,7 +73,6 @@ impl Rules {
             accept: accept.map_or_else(SinkAccept::default, |accept| SinkAccept {
                 table_uuid: accept.table_uuid,
                 installation: accept.installation,
-                lineage: accept.lineage,
             }),
             schema,
             metadata_prefix,

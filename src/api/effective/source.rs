@@ -6,16 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 
-use super::{Broken, Rules, is_secret, sink::is_encoding_of};
+use super::{Broken, Rules, is_secret};
 use crate::api::{
     pipeline::{
         ColumnSpec, EventTimeFrom, EventTimeSpec, IngestionPipelineSpec, KafkaSpec, Operations,
         SourceSpec, StartFromName,
     },
     quantity::parse_instant_us,
-    worker::{
-        ColumnType, Encoding, EventTime, Format, OnGap, Source, SourceAccept, StartFrom, Topics,
-    },
+    worker::{EventTime, Format, OnGap, Source, SourceAccept, StartFrom, Topics},
 };
 
 /// Options of the Kafka client that a manifest may not set, each with what stands in its place.
@@ -223,7 +221,6 @@ impl Rules {
             from: None,
             column: None,
             header: None,
-            encoding: None,
             operations: None,
         };
         let own = spec.event_time.as_ref().unwrap_or(&none);
@@ -255,14 +252,6 @@ impl Rules {
                 "operations goes with from: Column",
             );
         }
-        if own.encoding.is_some() && !takes[1] {
-            let remedy = "encoding goes with from: Header; a column's stands in sink.schema";
-            self.refuse_pair(
-                [paths[0], "spec.eventTime.encoding"],
-                "do not go together",
-                remedy,
-            );
-        }
         match from {
             EventTimeFrom::RecordTimestamp => EventTime::RecordTimestamp,
             EventTimeFrom::SourceCommit => {
@@ -278,24 +267,9 @@ impl Rules {
                 EventTime::SourceCommit
             }
             EventTimeFrom::Column => self.event_column(spec, own),
-            EventTimeFrom::Header => self.event_header(own),
-        }
-    }
-
-    fn event_header(&mut self, own: &EventTimeSpec) -> EventTime {
-        let encoding = own.encoding.unwrap_or(Encoding::Millis);
-        if !is_encoding_of(encoding, ColumnType::TimestampTz) {
-            let remedy = "write Seconds, Millis, Micros, Nanos or Iso";
-            self.refuse(
-                "spec.eventTime.encoding",
-                encoding.into(),
-                "is no encoding of an instant",
-                remedy,
-            );
-        }
-        EventTime::Header {
-            name: own.header.clone().unwrap_or_default(),
-            encoding,
+            EventTimeFrom::Header => EventTime::Header {
+                name: own.header.clone().unwrap_or_default(),
+            },
         }
     }
 
