@@ -17,3 +17,4 @@ mod long_faults;
 mod pipeline;
 mod source;
 mod support;
+mod topics;

@@ -16,195 +16,21 @@ use nix::{
 use serde_json::Value;
 use tidemark::{
     api::{
-        EffectiveSpec, Reason, load_manifests,
+        EffectiveSpec, Reason,
         worker::{PipelineProgress, Progress, RunState},
     },
-    process::{Metrics, clock::Clock},
-    sink::{Accumulator, CommitProcessor, Committed, GRACE, Observed, Worker, WorkerSettings},
+    sink::{Accumulator, CommitProcessor, Committed, Observed},
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::support::{
     catalog::{Catalog, request},
     kafka::Broker,
+    pipeline::{
+        PATIENCE, Pipeline, property, reason, row, spec, start, start_with, table, total_records,
+        with_source, write,
+    },
     wait::within,
 };
-
-const PATIENCE: Duration = Duration::from_mins(1);
-
-/// A pipeline of key-value rows with cells of five seconds.
-struct Pipeline<'a> {
-    bootstrap: &'a str,
-    topics: &'a str,
-    namespace: &'a str,
-    source: &'a str,
-    columns: &'a str,
-    replicas: u32,
-}
-
-impl Pipeline<'_> {
-    fn spec(&self) -> EffectiveSpec {
-        let catalog = Catalog::shared().uri();
-        let Self {
-            bootstrap,
-            topics,
-            namespace,
-            source,
-            columns,
-            replicas,
-        } = self;
-        let manifest = format!(
-            r#"
-apiVersion: tidemark.dev/v1alpha1
-kind: IngestionPipeline
-metadata: {{name: rows, namespace: {}}}
-spec:
-  source:
-    kafka: {{bootstrapServers: "{bootstrap}", {topics}}}
-    format: Json
-    {source}
-  eventTime: {{from: RecordTimestamp}}
-  sink:
-    catalog: {{type: Rest, uri: "{catalog}"}}
-    table: {namespace}.rows
-    schema:
-      - {{name: id, type: long, key: true}}
-      {columns}
-    commit: {{interval: 1s}}
-  finalization: {{cell: 5s, allowedLateness: 1s, maxDelay: 2s, maxFutureSkew: 1s}}
-  worker: {{replicas: {replicas}}}
-"#,
-            namespace.replace('_', "-")
-        );
-        let mut loaded = load_manifests(&manifest).unwrap_or_else(|faults| panic!("{faults:#?}"));
-        loaded.remove(0).1
-    }
-}
-
-/// One topic on the shared broker, one column beside the key.
-fn spec(broker: &Broker, topic: &str, namespace: &str) -> EffectiveSpec {
-    with_source(broker, topic, namespace, "")
-}
-
-/// The same with another line under `source`.
-fn with_source(broker: &Broker, topic: &str, namespace: &str, source: &str) -> EffectiveSpec {
-    Pipeline {
-        bootstrap: &broker.bootstrap(),
-        topics: &format!("topics: [{topic}]"),
-        namespace,
-        source,
-        columns: "- {name: text, type: string}",
-        replicas: 1,
-    }
-    .spec()
-}
-
-struct Running {
-    runtime: tokio::runtime::Runtime,
-    stop: CancellationToken,
-    progress: tokio::sync::watch::Receiver<Progress>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-fn start(specs: Vec<EffectiveSpec>) -> Running {
-    start_with(specs, |worker| worker)
-}
-
-fn start_with(specs: Vec<EffectiveSpec>, extend: impl FnOnce(Worker) -> Worker) -> Running {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let stop = CancellationToken::new();
-    let (worker, progress) = runtime.block_on(async {
-        let worker = Worker::new(WorkerSettings {
-            worker_id: "one".to_owned(),
-            installation: String::new(),
-            clock: Clock::system(),
-            metrics: Metrics::default(),
-            grace: GRACE,
-        });
-        let worker = extend(worker);
-        worker.set_pipelines(specs).await;
-        let progress = worker.progress();
-        (worker, progress)
-    });
-    let token = stop.clone();
-    let task = runtime.spawn(async move { worker.run(token).await });
-    Running {
-        runtime,
-        stop,
-        progress,
-        task,
-    }
-}
-
-impl Running {
-    fn stop(self) {
-        self.stop.cancel();
-        self.runtime.block_on(self.task).expect("the worker ends");
-    }
-
-    /// Waits until some pipeline's progress is as wanted.
-    fn wait(&self, what: &str, wanted: impl Fn(&PipelineProgress) -> bool) {
-        within(PATIENCE, what, || {
-            let progress = self.progress.borrow();
-            progress.pipelines.values().any(&wanted).then_some(())
-        });
-    }
-}
-
-impl Running {
-    fn wait_for_all(&self, what: &str, count: usize, wanted: impl Fn(&PipelineProgress) -> bool) {
-        within(PATIENCE, what, || {
-            let progress = self.progress.borrow();
-            let all = progress
-                .pipelines
-                .values()
-                .filter(|pipeline| wanted(pipeline))
-                .count();
-            (all == count).then_some(())
-        });
-    }
-}
-
-fn reason(pipeline: &PipelineProgress) -> Option<Reason> {
-    pipeline.last_error.as_ref().map(|error| error.reason)
-}
-
-fn table(namespace: &str) -> Value {
-    Catalog::shared()
-        .table(namespace, "rows")
-        .expect("the table")
-}
-
-fn row(id: u64) -> (String, String) {
-    (
-        format!(r#"{{"id":{id}}}"#),
-        format!(r#"{{"text":"row {id}"}}"#),
-    )
-}
-
-fn write(broker: &Broker, topic: &str, partition: i32, ids: std::ops::Range<u64>) {
-    let rows: Vec<(String, String)> = ids.map(row).collect();
-    let rows = rows
-        .iter()
-        .map(|(key, value)| (key.as_str(), value.as_str()));
-    broker.write(topic, partition, rows);
-}
-
-fn property<'m>(table: &'m Value, name: &str) -> Option<&'m str> {
-    table["metadata"]["properties"][name].as_str()
-}
-
-fn total_records(table: &Value) -> u64 {
-    let newest = &table["metadata"]["current-snapshot-id"];
-    let snapshots = table["metadata"]["snapshots"]
-        .as_array()
-        .expect("snapshots");
-    let newest = snapshots
-        .iter()
-        .find(|snapshot| snapshot["snapshot-id"] == *newest);
-    let total = newest.and_then(|snapshot| snapshot["summary"]["total-records"].as_str());
-    total.map_or(0, |total| total.parse().expect("a number"))
-}
 
 /// The whole way: rows are in the table, and a quiet topic closes its cells by being caught up.
 #[test]
@@ -384,9 +210,7 @@ fn column_added_to_the_specification_is_added_to_the_table() {
         bootstrap: &broker.bootstrap(),
         topics: &format!("topics: [{topic}]"),
         namespace: &namespace,
-        source: "",
-        columns: "- {name: text, type: string}",
-        replicas: 1,
+        ..Pipeline::USUAL
     };
     let worker = start(vec![pipeline.spec()]);
     worker.wait("two rows", |pipeline| pipeline.rows == 2);
@@ -420,9 +244,7 @@ fn new_partition_and_new_topic_of_a_pattern_are_read_from_their_first_record() {
         bootstrap: &broker.bootstrap(),
         topics: &pattern,
         namespace: &namespace,
-        source: "",
-        columns: "- {name: text, type: string}",
-        replicas: 1,
+        ..Pipeline::USUAL
     };
     let worker = start(vec![pipeline.spec()]);
     worker.wait("two rows", |pipeline| pipeline.rows == 2);

@@ -28,6 +28,8 @@ pub enum ConditionType {
     Ready,
     /// The claim follows the clock; when false, the reason says what holds it.
     Advancing,
+    /// Cells that were final are open again, until the claim is back where it was.
+    Reopened,
     /// The pipeline is stopped because its specification asks for it.
     Suspended,
 }
@@ -175,6 +177,10 @@ pub enum Reason {
     PolicyOutdated,
     /// No rows, and every partition is read to its end.
     Idle,
+
+    // What takes a claim back.
+    /// A topic that may be older than the claim is read from now on.
+    TopicJoined,
 }
 
 impl Reason {
@@ -307,6 +313,9 @@ impl Reason {
             Self::NoPartition => "create the topic's partitions, or correct the topics",
             Self::PolicyOutdated => {
                 "restart the worker that runs the older settings, or wait until it has loaded the new ones"
+            }
+            Self::TopicJoined => {
+                "ends when the topic is read up to where the claim was; read the cells that the message names again then"
             }
             _ => "nothing to do",
         }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     condition::{Answer, Condition, ConditionType, Reason},
-    quantity::{iso, iso_option},
+    quantity::{instant, iso, iso_option},
     worker::Term,
 };
 
@@ -128,8 +128,43 @@ pub struct ClaimProgress {
     pub margin_ms: Option<i64>,
     /// The epoch; within one the claim never goes back.
     pub epoch: u64,
+    /// Cells that were final in an earlier epoch and are open again.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reopened: Option<ReopenedProgress>,
     /// The commit it is true for.
     pub commit_id: Uuid,
+}
+
+/// Cells that are open again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReopenedProgress {
+    /// Why.
+    pub reason: Reason,
+    /// The claim right after the step back; `None`: there was none.
+    #[serde(rename = "from", with = "iso_option")]
+    pub from_us: Option<i64>,
+    /// The claim before it.
+    #[serde(rename = "before", with = "iso")]
+    pub before_us: i64,
+    /// When the step was made.
+    #[serde(rename = "since", with = "iso")]
+    pub since_us: i64,
+}
+
+impl ReopenedProgress {
+    /// Which cells, as a sentence. `claim_us`: the claim now.
+    #[must_use]
+    pub fn message(&self, claim_us: Option<i64>) -> String {
+        let before = instant(self.before_us);
+        match claim_us {
+            Some(from_us) => format!(
+                "cells from {} to before {before} were final and are open again",
+                instant(from_us)
+            ),
+            None => format!("all cells before {before} were final and are open again"),
+        }
+    }
 }
 
 /// From an instant up to another one.
@@ -272,19 +307,31 @@ impl PipelineProgress {
             RunState::Suspended => (Answer::True, Reason::Suspended),
             _ => (Answer::False, Reason::AsExpected),
         };
+        let claim = self.claim.as_ref();
+        let open = claim.and_then(|claim| claim.reopened);
+        let reopened = match open {
+            Some(reopened) => (Answer::True, reopened.reason),
+            None => (Answer::False, Reason::AsExpected),
+        };
         [
             (ConditionType::Accepted, accepted),
             (ConditionType::Ready, ready),
             (ConditionType::Advancing, advancing),
+            (ConditionType::Reopened, reopened),
             (ConditionType::Suspended, suspended),
         ]
         .map(|(kind, (status, reason))| {
             let told = error.is_some_and(|error| error.reason == reason);
+            let cells = open.filter(|_| kind == ConditionType::Reopened);
             Condition {
                 kind,
                 status,
                 reason,
-                message: if told { message() } else { String::new() },
+                message: match cells {
+                    Some(open) => open.message(claim.and_then(|claim| claim.finalized_before_us)),
+                    None if told => message(),
+                    None => String::new(),
+                },
             }
         })
         .into()
@@ -324,6 +371,38 @@ mod tests {
         assert_eq!(told(&progress, ConditionType::Ready), expected);
         assert_eq!(told(&progress, ConditionType::Advancing), expected);
         assert_eq!(told(&progress, ConditionType::Accepted).0, Answer::True);
+    }
+
+    /// Whoever has read the cells has to know which, and that they are not final now.
+    #[test]
+    fn reopened_cells_are_named_as_long_as_they_are_open() {
+        let reopened = ReopenedProgress {
+            reason: Reason::TopicJoined,
+            from_us: None,
+            before_us: 7_200_000_000,
+            since_us: 7_500_000_000,
+        };
+        let claim = ClaimProgress {
+            finalized_before_us: Some(3_600_000_000),
+            complete_from_us: None,
+            gaps: Vec::new(),
+            evidence: Vec::new(),
+            margin_ms: None,
+            epoch: 2,
+            reopened: Some(reopened),
+            commit_id: Uuid::nil(),
+        };
+        let mut progress = PipelineProgress {
+            claim: Some(claim),
+            ..PipelineProgress::default()
+        };
+        let cells = "cells from 1970-01-01T01:00:00Z to before 1970-01-01T02:00:00Z were final and are open again";
+        assert_eq!(
+            told(&progress, ConditionType::Reopened),
+            (Answer::True, Reason::TopicJoined, cells.to_owned())
+        );
+        progress.claim.as_mut().unwrap().reopened = None;
+        assert_eq!(told(&progress, ConditionType::Reopened).0, Answer::False);
     }
 
     /// An open cell is the usual case: no alarm may come from it.

@@ -16,7 +16,7 @@ use super::quantity::iso;
 
 pub use super::progress::{
     ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary,
-    PartitionProgress, PipelineProgress, Progress, RunState,
+    PartitionProgress, PipelineProgress, Progress, ReopenedProgress, RunState,
 };
 
 /// Everything about one pipeline, resolved.

@@ -184,6 +184,7 @@ pub(super) mod tests {
             gaps: Gaps::default(),
             evidence: both,
             margin_us: Some(1_000_000),
+            reopened: None,
         };
         let claim = TableClaim {
             claim: published,

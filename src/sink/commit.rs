@@ -470,7 +470,6 @@ impl Errand {
 fn of_misfit(misfit: &Misfit) -> Error {
     let reason = match misfit {
         Misfit::TopicId { .. } | Misfit::Recreated { .. } => Reason::TopicRecreated,
-        Misfit::Joins { .. } => Reason::SpecInvalid,
         Misfit::TooBig { .. } => Reason::TooManyPartitions,
         Misfit::Offset { .. }
         | Misfit::Backwards { .. }

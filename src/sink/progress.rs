@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::api::worker::{
     ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary,
-    PartitionProgress, PipelineProgress, RunState, Term as ApiTerm,
+    PartitionProgress, PipelineProgress, ReopenedProgress, RunState, Term as ApiTerm,
 };
 use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::TopicPartition;
 use crate::watermark::{
-    Claim, CompleteFrom, Excluded, HeldBy, Hold, Policy, State, Term, is_current,
+    Claim, CompleteFrom, Excluded, HeldBy, Hold, Policy, Reopened, State, StepCause, Term,
+    is_current,
 };
 
 /// The shared progress of one pipeline.
@@ -206,7 +207,24 @@ fn claim(claim: &Claim, state: &State) -> ClaimProgress {
             .collect(),
         margin_ms: claim.margin_us.map(|us| us.div_euclid(1000)),
         epoch: claim.epoch,
+        reopened: claim.reopened.map(reopened),
         commit_id: state.commit_id,
+    }
+}
+
+fn reopened(reopened: Reopened) -> ReopenedProgress {
+    ReopenedProgress {
+        reason: reason_of_step(reopened.cause),
+        from_us: reopened.from_us,
+        before_us: reopened.before_us,
+        since_us: reopened.at_us,
+    }
+}
+
+/// The reason by which a step of the epoch is known outside of the table.
+pub(super) fn reason_of_step(cause: StepCause) -> Reason {
+    match cause {
+        StepCause::TopicJoined => Reason::TopicJoined,
     }
 }
 

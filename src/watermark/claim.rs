@@ -14,6 +14,7 @@
 
 use std::collections::BTreeSet;
 
+use super::epoch::Reopened;
 use super::frontier::{FromRule, Term, TermValue, View};
 use super::gaps::Gaps;
 use super::state::{CompleteFrom, State, missed_until};
@@ -82,6 +83,8 @@ pub struct Claim {
     pub evidence: BTreeSet<Term>,
     /// How much disorder beyond the bounds it survives; `None` without a claim or when a partition has no term left.
     pub margin_us: Option<i64>,
+    /// Cells that were final in an earlier epoch and are open again.
+    pub reopened: Option<Reopened>,
 }
 
 /// The least of everything a claim depends on.
@@ -206,9 +209,9 @@ impl State {
         limit
     }
 
-    /// Publishes what the state allows: called once a commit, after its record was applied. `rule_kept`: the owner's rule
-    /// for complete-from is that of the base.
-    pub(super) fn publish(&mut self, may_raise: bool, rule_kept: bool) {
+    /// Publishes what the state allows: called once a commit, after its record was applied. `edge_kept`:
+    /// complete-from does not rise but by a gap, since neither its owner's rule has changed nor a topic joined.
+    pub(super) fn publish(&mut self, may_raise: bool, edge_kept: bool) {
         let before_us = self.published.finalized_before_us;
         if may_raise && let Some(candidate) = self.candidate(&self.view()) {
             self.published.finalized_before_us = before_us.max(Some(candidate));
@@ -218,7 +221,7 @@ impl State {
             "a claim never falls within an epoch"
         );
         let derived = self.derive_complete_from();
-        let kept = if rule_kept {
+        let kept = if edge_kept {
             derived.min(self.published.complete_from)
         } else {
             derived
@@ -227,6 +230,7 @@ impl State {
             Some(lost_us) => kept.max(CompleteFrom::From(lost_us)),
             None => kept,
         };
+        self.published.close_reopened();
         if let Some(claim_us) = self.published.finalized_before_us {
             self.published.evidence = self.evidence(claim_us);
         }
@@ -287,6 +291,7 @@ impl State {
             gaps: self.gaps(),
             evidence: self.published.evidence.clone(),
             margin_us,
+            reopened: self.published.reopened,
         }
     }
 

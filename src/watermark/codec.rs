@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use uuid::Uuid;
 
 use super::advance::Misfit;
+use super::epoch::{Reopened, StepCause};
 use super::event_time::{Bounds, SECOND_US};
 use super::frontier::{
     FromRule, MAX_WINDOW, NewestChange, OpenGap, PartitionState, PartitionStats, Policy, Term,
@@ -483,6 +484,7 @@ fn put_published(out: &mut Vec<u8>, times: Times, published: &Published) {
         times.put(out, *to_us);
     }
     times.put_some(out, published.lost_before_us);
+    put_reopened(out, times, published.reopened);
 }
 
 fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Unreadable> {
@@ -507,7 +509,36 @@ fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Un
         evidence,
         gaps,
         lost_before_us: times.read_some(reader).ok_or(damaged)?,
+        reopened: read_reopened(reader, times).ok_or(damaged)?,
     })
+}
+
+fn put_reopened(out: &mut Vec<u8>, times: Times, reopened: Option<Reopened>) {
+    let Some(reopened) = reopened else {
+        out.push(0);
+        return;
+    };
+    out.push(reopened.cause as u8);
+    times.put_some(out, reopened.from_us);
+    times.put(out, reopened.before_us);
+    times.put(out, reopened.at_us);
+}
+
+#[expect(
+    clippy::option_option,
+    reason = "the outer one says whether it could be read"
+)]
+fn read_reopened(reader: &mut Reader<'_>, times: Times) -> Option<Option<Reopened>> {
+    let cause = match reader.byte()? {
+        0 => return Some(None),
+        byte => StepCause::from_byte(byte)?,
+    };
+    Some(Some(Reopened {
+        cause,
+        from_us: times.read_some(reader)?,
+        before_us: times.read(reader)?,
+        at_us: times.read(reader)?,
+    }))
 }
 
 /// The names of all sources, each once.
@@ -860,6 +891,9 @@ mod tests {
         state.published.evidence = Term::ALL.into_iter().collect();
         state.published.gaps.add(at("03:00"), at("04:00"));
         state.published.lost_before_us = Some(at("02:00"));
+        state
+            .published
+            .step(StepCause::TopicJoined, Some(at("08:00")), at("09:30"));
         assert_eq!(State::decode(&state.encode().unwrap()), Ok(state));
     }
 

@@ -16,6 +16,7 @@ use super::advance::{Advanced, Contribution};
 use super::cells::LateCells;
 use super::claim::Claim;
 use super::codec::{Detail, Unreadable};
+use super::epoch::{Reopened, StepCause};
 use super::event_time::{Bounds, SECOND_US};
 use super::frontier::{FromRule, Policy, Term};
 use super::gaps::Gaps;
@@ -43,6 +44,9 @@ pub const MARGIN_MS: &str = "tidemark.margin-ms";
 pub const GAPS: &str = "tidemark.gaps";
 /// Property and summary: a claim falls only from one epoch to the next.
 pub const EPOCH: &str = "tidemark.epoch";
+/// Property and summary: cells that were final in an earlier epoch and are open again,
+/// `{"cause":"topic-joined","from":"2026-11-30T08:00:00Z","before":"2026-11-30T12:00:00Z","at":"2026-11-30T12:07:00Z"}`.
+pub const REOPENED: &str = "tidemark.reopened";
 /// Property and summary: the commit, a `UUIDv7`. A property counts only while this commit is in the ancestry.
 pub const COMMIT_ID: &str = "tidemark.commit-id";
 /// Property and summary: the table that the claim is about; void on any other.
@@ -231,6 +235,7 @@ pub fn properties(advanced: &Advanced) -> PropertyChanges {
             (!claim.gaps.is_empty()).then(|| stretches(&claim.gaps).to_string()),
         ),
         (EPOCH, Some(claim.epoch.to_string())),
+        (REOPENED, claim.reopened.map(reopened_text)),
         (COMMIT_ID, Some(state.commit_id.to_string())),
         (TABLE_UUID, Some(state.identity.table_uuid.to_string())),
         (REF, Some(state.identity.table_ref.clone())),
@@ -309,6 +314,7 @@ fn summary_of_state(advanced: &Advanced, worker: &str) -> BTreeMap<String, Strin
                 .map(|_| evidence_text(&claim.evidence)),
         ),
         (GAPS, gaps_text(state)),
+        (REOPENED, claim.reopened.map(reopened_text)),
     ];
     let present = values
         .into_iter()
@@ -371,6 +377,7 @@ pub fn read_properties(
             gaps: read.some(GAPS, parse_stretches)?.unwrap_or_default(),
             evidence: read.some(EVIDENCE, parse_evidence)?.unwrap_or_default(),
             margin_us: read.some(MARGIN_MS, parse_ms)?,
+            reopened: read.some(REOPENED, parse_reopened)?,
         },
     }))
 }
@@ -438,6 +445,7 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
             evidence: read.some(EVIDENCE, parse_evidence)?.unwrap_or_default(),
             gaps: gaps.settled,
             lost_before_us: gaps.lost_before_us,
+            reopened: read.some(REOPENED, parse_reopened)?,
         },
         open_gaps: gaps.open,
         offsets,
@@ -467,6 +475,7 @@ impl OwnSummary {
                 gaps,
                 evidence: self.published.evidence.clone(),
                 margin_us: None,
+                reopened: self.published.reopened,
             },
         }
     }
@@ -801,6 +810,26 @@ fn parse_gaps(text: &str) -> Option<SummaryGaps> {
     })
 }
 
+fn reopened_text(reopened: Reopened) -> String {
+    let (cause, from) = (reopened.cause.label(), reopened.from_us.map(iso));
+    let (before, at) = (iso(reopened.before_us), iso(reopened.at_us));
+    json!({"cause": cause, "from": from, "before": before, "at": at}).to_string()
+}
+
+fn parse_reopened(text: &str) -> Option<Reopened> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let instant = |name: &str| parse_iso(value.get(name)?.as_str()?);
+    Some(Reopened {
+        cause: StepCause::from_label(value.get("cause")?.as_str()?)?,
+        from_us: match value.get("from")? {
+            Value::Null => None,
+            _ => Some(instant("from")?),
+        },
+        before_us: instant("before")?,
+        at_us: instant("at")?,
+    })
+}
+
 fn late_text(grid: Grid, late: &LateCells) -> Option<String> {
     if late.rows() == 0 {
         return None;
@@ -876,7 +905,8 @@ mod tests {
                 LAST_FINAL_CELL,
                 EVIDENCE,
                 MARGIN_MS,
-                GAPS
+                GAPS,
+                REOPENED
             ]
         );
     }

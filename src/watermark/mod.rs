@@ -15,6 +15,7 @@ mod claim;
 mod codec;
 pub mod contract;
 mod digest;
+mod epoch;
 mod event_time;
 mod frontier;
 mod gaps;
@@ -36,6 +37,7 @@ pub use cells::{CellCounts, LateCells, MAX_COUNTED, MAX_LATE};
 pub use claim::{Claim, HeldBy, Hold};
 pub use codec::{MAX_STATE, Unreadable};
 pub use digest::{Digest, MAX_ENCODED, NoSketch, Sketch};
+pub use epoch::{Reopened, StepCause};
 pub use event_time::{
     Bounds, END_US, Excluded, LEAST_US, RowTime, SECOND_US, Say, ceil_second, floor_second,
     in_range,

@@ -501,24 +501,6 @@ mod tests {
     use super::super::{Contribution, HeldBy, JumpKind, Policy, Term};
     use super::*;
 
-    /// Five commits; the claim is 10:00.
-    fn table() -> Table {
-        let mut table = Table::anchored("09:00", 2);
-        table.commit(
-            news("10:20")
-                .rows(0, 0, &["10:10", "10:15"])
-                .asked("10:19", 2),
-        );
-        table.commit(news("10:21").rows(1, 0, &["10:12", "10:16"]));
-        table.commit(
-            news("10:40")
-                .rows(0, 2, &["10:30", "10:39"])
-                .end("10:40", 4),
-        );
-        table.commit(news("10:41").rows(1, 2, &["10:33", "10:36"]));
-        table
-    }
-
     fn drop_state(table: &mut Table) {
         table.properties.remove(&state_property(WRITER));
     }
@@ -561,7 +543,7 @@ mod tests {
 
     #[test]
     fn the_state_is_taken_as_it_stands_behind_foreign_snapshots() {
-        let mut table = table();
+        let mut table = Table::flowing();
         table.lineage.snapshots.insert(0, foreign(6));
         let standing = stand_on(&table).unwrap().unwrap();
         assert_eq!((standing.rebuilt, standing.differs), (false, false));
@@ -571,7 +553,7 @@ mod tests {
 
     #[test]
     fn a_lost_state_is_rebuilt_as_it_was() {
-        let mut table = table();
+        let mut table = Table::flowing();
         table.commit(news("10:45").jump(0, 4, 9, JumpKind::Forward));
         drop_state(&mut table);
         let standing = stand_on(&table).unwrap().unwrap();
@@ -582,7 +564,7 @@ mod tests {
     /// A topic that left and came back is a new one: nothing of before may stick to it.
     #[test]
     fn topics_that_left_and_a_changed_subscription_are_rebuilt_as_they_were() {
-        let mut table = table();
+        let mut table = Table::flowing();
         let name = state_property(WRITER);
         let items = |news: Contribution| news.of("shop.items");
         table.commit(items(news("10:45").anchor(0, 0)));
@@ -608,7 +590,7 @@ mod tests {
 
     #[test]
     fn a_state_left_behind_is_brought_forward() {
-        let mut table = table();
+        let mut table = Table::flowing();
         let name = state_property(WRITER);
         let (before, old) = (
             table.properties[&name].clone(),
@@ -635,7 +617,7 @@ mod tests {
 
     #[test]
     fn a_damaged_state_is_rebuilt_and_a_newer_one_holds() {
-        let mut table = table();
+        let mut table = Table::flowing();
         let name = state_property(WRITER);
         table.properties.insert(name.clone(), "garbage".to_owned());
         assert_eq!(stand_on(&table).unwrap().unwrap().state, table.state);
@@ -648,7 +630,7 @@ mod tests {
     /// After expiry only what is left can be shown; nothing may become more than was claimed.
     #[test]
     fn a_broken_chain_keeps_the_claim_its_edges_and_the_offsets() {
-        let mut table = table();
+        let mut table = Table::flowing();
         table.commit(news("10:45").jump(0, 4, 9, JumpKind::Forward));
         table.commit(news("10:46").rows(1, 4, &["10:40"]));
         drop_state(&mut table);
@@ -677,7 +659,7 @@ mod tests {
 
     #[test]
     fn a_cut_inside_the_window_duration_is_unknown_until_it_has_aged() {
-        let mut table = table();
+        let mut table = Table::flowing();
         table.policy = Policy {
             revision: 2,
             window_duration_us: 3600 * 1_000_000,
@@ -706,7 +688,7 @@ mod tests {
 
     #[test]
     fn a_table_rolled_back_holds_its_claim_and_stops_its_writer() {
-        let mut table = table();
+        let mut table = Table::flowing();
         table.lineage.snapshots.drain(..2);
         let to = summary_commit_id(&table.lineage.snapshots[0].summary);
         let commit_id = table.state.commit_id;
@@ -729,7 +711,7 @@ mod tests {
     /// With expired parents a roll-back cannot be told from expiry: the newest own summary is true of its ancestry.
     #[test]
     fn after_expiry_the_newest_own_summary_counts_not_the_property() {
-        let mut table = table();
+        let mut table = Table::flowing();
         table.lineage.snapshots.drain(..2);
         table.lineage.broken = true;
         let Reading::Claim(read) = read_claim(&table.view()) else {
@@ -751,7 +733,7 @@ mod tests {
 
     #[test]
     fn a_copy_a_branch_and_a_replaced_table_show_no_claim() {
-        let mut table = table();
+        let mut table = Table::flowing();
         let void = Obstacle::Void {
             table_uuid: Uuid::from_u128(7),
             table_ref: "main".to_owned(),
@@ -784,7 +766,7 @@ mod tests {
 
     #[test]
     fn a_cherry_picked_copy_and_removed_properties_hold() {
-        let mut table = table();
+        let mut table = Table::flowing();
         table.lineage.snapshots[0]
             .summary
             .insert(CHERRY_PICKED.to_owned(), "3".to_owned());
@@ -799,7 +781,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_held() {
-        let mut table = table();
+        let mut table = Table::flowing();
         table
             .properties
             .insert(FINALIZED_BEFORE.to_owned(), "soon".to_owned());
@@ -811,7 +793,7 @@ mod tests {
 
     #[test]
     fn a_stretch_is_covered_between_the_edges_and_beside_the_gaps() {
-        let mut table = table();
+        let mut table = Table::flowing();
         table.commit(news("12:30").jump(1, 4, 50, JumpKind::Forward));
         let mut claim = table.state.claim();
         claim.finalized_before_us = Some(at("15:00"));

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
+use super::epoch::Reopened;
 use super::event_time::{SECOND_US, ceil_second, floor_second};
 use super::frontier::{
     FromRule, MAX_WINDOW, NewestChange, OpenGap, PartitionState, PartitionStats, Policy, Term,
@@ -67,6 +68,8 @@ pub struct Published {
     pub gaps: Gaps,
     /// The end of the lost stretches that have no known beginning.
     pub lost_before_us: Option<i64>,
+    /// Cells that were final in an earlier epoch and are open again.
+    pub reopened: Option<Reopened>,
 }
 
 /// What the table remembers of one writer.
@@ -160,6 +163,7 @@ impl State {
                 evidence: BTreeSet::new(),
                 gaps: Gaps::default(),
                 lost_before_us: None,
+                reopened: None,
             },
         }
     }

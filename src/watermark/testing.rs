@@ -38,6 +38,18 @@ pub(super) fn policy() -> Policy {
     }
 }
 
+pub(super) fn complete_from(table: &Table) -> CompleteFrom {
+    table.state.published.complete_from
+}
+
+pub(super) fn from(time: &str) -> CompleteFrom {
+    CompleteFrom::From(at(time))
+}
+
+pub(super) fn gap(from: &str, to: &str) -> Vec<(i64, i64)> {
+    vec![(at(from), at(to))]
+}
+
 pub(super) fn identity() -> Identity {
     Identity {
         writer: WRITER.to_owned(),
@@ -183,6 +195,18 @@ impl Table {
         let mut table = Table::new(policy());
         let first = (0..partitions).fold(news(now), |news, partition| news.anchor(partition, 0));
         table.commit(first);
+        table
+    }
+
+    /// Two partitions that flow until 10:40, by two workers: five commits, and the claim is 10:00.
+    pub(super) fn flowing() -> Self {
+        let mut table = Table::anchored("09:00", 2);
+        let first = news("10:20").rows(0, 0, &["10:10", "10:15"]);
+        table.commit(first.asked("10:19", 2));
+        table.commit(news("10:21").rows(1, 0, &["10:12", "10:16"]));
+        let second = news("10:40").rows(0, 2, &["10:30", "10:39"]);
+        table.commit(second.end("10:40", 4).asked("10:39", 2));
+        table.commit(news("10:41").rows(1, 2, &["10:33", "10:36"]));
         table
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod catalog;
 pub(crate) mod judge;
 pub(crate) mod kafka;
 pub(crate) mod ledger;
+pub(crate) mod pipeline;
 pub(crate) mod proxy;
 pub(crate) mod readers;
 pub(crate) mod server;

@@ -18,11 +18,11 @@ use crate::lake;
 use crate::process::clock::{Backoff, Clock};
 use crate::sink::commit::{Errand, Outcome, Success};
 use crate::sink::identity::{check_incarnations, incarnations};
-use crate::sink::pipeline::chain;
-use crate::sink::progress::{Side, evidence};
+use crate::sink::pipeline::{Context, chain};
+use crate::sink::progress::{Side, evidence, reason_of_step};
 use crate::sink::question::{Answer, PATIENCE, known};
 use crate::sink::{Error, of_kafka, of_lake};
-use crate::watermark::{Excluded, PartitionNews, contract};
+use crate::watermark::{Excluded, PartitionNews, Published, contract};
 
 /// Offsets without rows are committed after an hour at the latest.
 const LONG_WAIT_US: i64 = 3_600_000_000;
@@ -178,6 +178,7 @@ impl Session<'_> {
     fn note(&mut self, success: Success, excluded: &Excluded, elapsed: Duration) {
         let context = self.context;
         let before = self.state.published.finalized_before_us;
+        let epoch = self.state.published.epoch;
         let now_us = context.clock.now_us();
         let late = success
             .advanced
@@ -205,6 +206,7 @@ impl Session<'_> {
                 finalized_before = contract::iso(claim_us), evidence, "claim advanced",
             );
         }
+        note_step(context, epoch, &self.state.published);
         let offsets: Vec<(TopicPartition, i64)> = self
             .ingest
             .delivered()
@@ -252,6 +254,18 @@ impl Session<'_> {
     fn owns_maintenance(&self) -> bool {
         let first = known(&self.state).into_iter().next();
         first.is_some_and(|first| self.ingest.delivered().iter().any(|(at, _)| *at == first))
+    }
+}
+
+/// Says that the claim was taken back, once, where it was.
+pub(super) fn note_step(context: &Context, epoch: u64, published: &Published) {
+    let stepped = published.epoch > epoch;
+    if let Some(reopened) = published.reopened.filter(|_| stepped) {
+        tracing::warn!(
+            pipeline = %context.spec.id(), table = %context.spec.sink.table, epoch = published.epoch,
+            reason = reason_of_step(reopened.cause).label(), claimed_before = contract::iso(reopened.before_us),
+            claims_now = reopened.from_us.map(contract::iso), "cells are open again",
+        );
     }
 }
 

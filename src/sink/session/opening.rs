@@ -9,6 +9,7 @@ use iceberg::table::Table;
 use tokio::sync::Mutex;
 
 use super::Session;
+use super::errands::note_step;
 use crate::api::worker::{CatalogKind, EventTime, RunState};
 use crate::cdc::Rows;
 use crate::kafka::{DeadLetters, Inquirer, Mode, Source, StartFrom, TopicPartition};
@@ -239,6 +240,7 @@ pub(super) fn settle_start(
         asked: Some(asked_partitions(&topics, at_us)),
         ..Errand::default()
     };
+    let epoch = state.published.epoch;
     let outcome = context
         .runtime
         .block_on(side.settle(&errand, &context.stop, &|error| {
@@ -247,7 +249,10 @@ pub(super) fn settle_start(
                 .fail(of_lake(error), error.to_string(), context.clock.now_us());
         }))?;
     match outcome {
-        Outcome::Committed(success) => Ok(success.state),
+        Outcome::Committed(success) => {
+            note_step(context, epoch, &success.state.published);
+            Ok(success.state)
+        }
         Outcome::Looked(_) => Ok(context.runtime.block_on(side.load())?.state),
     }
 }

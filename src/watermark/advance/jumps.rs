@@ -1,0 +1,175 @@
+//! Partitions that go on somewhere else than the table says.
+//!
+//! What lies between is a gap in the claim. A log cut back voids what was known of the partition, as a new incarnation does;
+//! a log start that passed the reader does not, since what is still to come keeps its order.
+
+use std::collections::BTreeSet;
+
+use super::misfit::Misfit;
+use super::news::{Jump, JumpKind};
+use crate::watermark::event_time::{ceil_second, floor_second};
+use crate::watermark::frontier::OpenGap;
+use crate::watermark::state::{PartitionRecord, Record, State};
+
+pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Result<(), Misfit> {
+    let Some(known) = base.partition(&jump.topic, jump.partition) else {
+        return Err(Misfit::Offset {
+            topic: jump.topic.clone(),
+            partition: jump.partition,
+            start_offset: jump.offset,
+            next_offset: None,
+        });
+    };
+    let recreated = matches!(jump.kind, JumpKind::Recreated { .. });
+    let table = base.topics.get(&jump.topic).and_then(|topic| topic.id);
+    // Both incarnations of a topic may stand at the same offset.
+    let renewed =
+        matches!(jump.kind, JumpKind::Recreated { topic_id: Some(id) } if table == Some(id));
+    if known.next_offset != jump.from || renewed {
+        return Err(Misfit::JumpedAlready {
+            topic: jump.topic.clone(),
+            partition: jump.partition,
+            next_offset: known.next_offset,
+        });
+    }
+    if let JumpKind::Recreated { topic_id: Some(id) } = jump.kind {
+        record.topic_ids.insert(jump.topic.clone(), id);
+    }
+    let frontier = if recreated {
+        None
+    } else {
+        base.view().frontier(known)
+    };
+    let own = PartitionRecord {
+        next_offset: jump.offset,
+        reset: !matches!(jump.kind, JumpKind::Forward),
+        gap: Some(OpenGap {
+            from_us: frontier.map(|value| floor_second(value.value_us)),
+            restart_us: ceil_second(jump.at_us),
+        }),
+        ..PartitionRecord::default()
+    };
+    record
+        .partitions
+        .insert((jump.topic.clone(), jump.partition), own);
+    Ok(())
+}
+
+/// The offsets of a partition that is left out would be taken for those of the new topic.
+pub(super) fn check_recreated(base: &State, jumps: &[Jump]) -> Result<(), Misfit> {
+    let recreated = |jump: &&Jump| matches!(jump.kind, JumpKind::Recreated { .. });
+    let topics: BTreeSet<&str> = jumps
+        .iter()
+        .filter(recreated)
+        .map(|jump| jump.topic.as_str())
+        .collect();
+    for (topic, partition, _) in base.partitions() {
+        let jumped = |jump: &Jump| jump.topic == topic && jump.partition == partition;
+        if topics.contains(topic) && !jumps.iter().any(jumped) {
+            return Err(Misfit::Recreated {
+                topic: topic.to_owned(),
+                partition,
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::watermark::testing::{TOPIC, Table, at, complete_from, from, gap, news};
+
+    #[test]
+    fn a_log_that_lost_its_head_leaves_a_gap_that_closes_with_the_next_rows() {
+        let mut table = Table::flowing();
+        table.commit(news("12:30").jump(1, 4, 50, JumpKind::Forward));
+        assert_eq!(
+            table.state.gaps().stretches(),
+            gap("10:00", "13:00"),
+            "from 10:28, up to the restart and the skew"
+        );
+        table.commit(news("12:31").rows(1, 50, &["11:40"]));
+        assert_eq!(
+            table.state.gaps().stretches(),
+            gap("10:00", "12:00"),
+            "up to 11:40 and L"
+        );
+        assert_eq!(table.state.partition(TOPIC, 1).unwrap().next_offset, 51);
+        assert_eq!(
+            table
+                .state
+                .partition(TOPIC, 1)
+                .unwrap()
+                .window
+                .entries
+                .len(),
+            2,
+            "the order goes on"
+        );
+    }
+
+    /// Two workers see the same loss. The second would begin again behind rows that the first has read since.
+    #[test]
+    fn a_jump_counts_only_on_the_offset_it_was_derived_from() {
+        let mut table = Table::flowing();
+        let jump = |now: &str| news(now).jump(1, 4, 50, JumpKind::Forward);
+        table.commit(jump("12:30"));
+        table.commit(news("12:31").rows(1, 50, &["12:30", "12:31"]));
+        let before = table.state.clone();
+        let already = Misfit::JumpedAlready {
+            topic: TOPIC.to_owned(),
+            partition: 1,
+            next_offset: 52,
+        };
+        assert_eq!(table.try_commit(jump("12:32")).unwrap_err(), already);
+        assert_eq!(table.state, before);
+    }
+
+    /// The new topic may stand at the very offset of the old one.
+    #[test]
+    fn a_recreated_topic_begins_anew_once() {
+        let mut table = Table::anchored("09:00", 1);
+        let topic_id = Some(Uuid::from_u128(10));
+        let again = || news("12:30").jump(0, 0, 0, JumpKind::Recreated { topic_id });
+        table.commit(again());
+        let already = Misfit::JumpedAlready {
+            topic: TOPIC.to_owned(),
+            partition: 0,
+            next_offset: 0,
+        };
+        assert_eq!(table.try_commit(again()).unwrap_err(), already);
+    }
+
+    #[test]
+    fn a_recreated_topic_begins_anew_and_completeness_with_it() {
+        let mut table = Table::flowing();
+        let id = Some(Uuid::from_u128(10));
+        let kind = JumpKind::Recreated { topic_id: id };
+        let partly = table
+            .try_commit(news("12:30").jump(0, 4, 0, kind))
+            .unwrap_err();
+        assert_eq!(
+            partly,
+            Misfit::Recreated {
+                topic: TOPIC.to_owned(),
+                partition: 1
+            }
+        );
+        table.commit(news("12:30").jump(0, 4, 0, kind).jump(1, 4, 0, kind));
+        assert_eq!(
+            complete_from(&table),
+            from("13:00"),
+            "what was lost has no known beginning"
+        );
+        assert_eq!(table.state.topics[TOPIC].id, id);
+        assert_eq!(
+            table.claim().as_deref(),
+            Some("2026-11-30T10:00:00Z"),
+            "carried on"
+        );
+        assert_eq!(table.state.partition(TOPIC, 0).unwrap().window.entries, []);
+    }
+}

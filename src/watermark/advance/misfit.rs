@@ -1,0 +1,90 @@
+//! News that cannot be committed on the base they were brought to.
+
+use uuid::Uuid;
+
+/// News that do not fit the base they were brought to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+pub enum Misfit {
+    /// Another worker has committed for the partition, or nobody anchored it: the batch is a zombie's.
+    #[error(
+        "partition {topic}/{partition}: the batch starts at {start_offset}, the table goes on at {next_offset:?}; drop the batch"
+    )]
+    Offset {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// Where the batch starts.
+        start_offset: i64,
+        /// Where the table goes on; `None`: it does not know the partition.
+        next_offset: Option<i64>,
+    },
+    /// A batch that ends before it starts.
+    #[error(
+        "partition {topic}/{partition}: the batch ends at {end_offset}, before its start {start_offset}"
+    )]
+    Backwards {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// Where the batch starts.
+        start_offset: i64,
+        /// Where it ends.
+        end_offset: i64,
+    },
+    /// The partition has an anchor already: another worker came first.
+    #[error("partition {topic}/{partition}: anchored already at {next_offset}; go on from there")]
+    Anchored {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// Where the table goes on.
+        next_offset: i64,
+    },
+    /// The partition is no longer where the jump was derived from: another worker jumped, or went on.
+    #[error("partition {topic}/{partition}: moved on to {next_offset} already; go on from there")]
+    JumpedAlready {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// Where the table goes on.
+        next_offset: i64,
+    },
+    /// The topic has another id than the table knows.
+    #[error(
+        "topic \"{topic}\": the table counts offsets of topic id {table}, the broker names {broker}"
+    )]
+    TopicId {
+        /// The topic.
+        topic: String,
+        /// The id on the table.
+        table: Uuid,
+        /// The id at the broker.
+        broker: Uuid,
+    },
+    /// A recreated topic begins anew in all its partitions at once.
+    #[error(
+        "topic \"{topic}\" was recreated: partition {partition} must begin anew in the same commit"
+    )]
+    Recreated {
+        /// The topic.
+        topic: String,
+        /// A partition that is left out.
+        partition: i32,
+    },
+    /// More partitions than one state can hold.
+    #[error(
+        "the state of {partitions} partitions needs {bytes} bytes, {limit} fit; split the topics over several pipelines"
+    )]
+    TooBig {
+        /// How many there are.
+        partitions: usize,
+        /// What they need at least.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+}

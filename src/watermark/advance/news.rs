@@ -1,0 +1,128 @@
+//! What a worker brings to a commit.
+//!
+//! Facts only: offsets, statistics, answers and the clocks they were read by. What they mean for the claim is worked out on
+//! the base of each attempt.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use crate::watermark::cells::CellCounts;
+use crate::watermark::digest::Sketch;
+use crate::watermark::event_time::Excluded;
+use crate::watermark::frontier::{NewestChange, PartitionStats};
+use crate::watermark::source_position::SourcePositions;
+use crate::watermark::state::AskedPartitions;
+
+/// A partition's start offset, anchored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// Its topic.
+    pub topic: String,
+    /// The id of the topic, where the broker tells one.
+    pub topic_id: Option<Uuid>,
+    /// Its number.
+    pub partition: i32,
+    /// The first offset that will be read.
+    pub offset: i64,
+    /// The clock **after** that offset was answered.
+    pub at_us: i64,
+}
+
+/// Why a partition goes on somewhere else than the table says, as its owner allowed (`onGap: Continue`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JumpKind {
+    /// The log's start passed the table's next offset.
+    Forward,
+    /// The log was cut back and written anew below the table's next offset.
+    Truncated,
+    /// The topic is a new one of the same name.
+    Recreated {
+        /// Its id, where the broker tells one.
+        topic_id: Option<Uuid>,
+    },
+}
+
+/// A partition that goes on somewhere else than the table says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jump {
+    /// Its topic.
+    pub topic: String,
+    /// Its number.
+    pub partition: i32,
+    /// Why.
+    pub kind: JumpKind,
+    /// The table's next offset that the jump was derived from: on any other base it is void.
+    pub from: i64,
+    /// The first offset that will be read now.
+    pub offset: i64,
+    /// The clock after that offset was answered.
+    pub at_us: i64,
+}
+
+/// A leader's answer about the end of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedEnd {
+    /// The clock **before** the question left.
+    pub at_us: i64,
+    /// The high watermark in the answer, not the last stable offset.
+    pub high_watermark: i64,
+    /// The position that the consumer had reached by then. A watermark below it proves nothing.
+    pub delivered: i64,
+}
+
+/// What a worker knows that is new of one of its partitions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartitionNews {
+    /// Its topic.
+    pub topic: String,
+    /// Its number.
+    pub partition: i32,
+    /// Where the batch starts: the table's next offset, or the batch is a zombie's.
+    pub start_offset: i64,
+    /// Where the batch ends, exclusive. The same as the start: there is no batch, and the table's next offset counts.
+    pub end_offset: i64,
+    /// The leader epoch of the record before the end of the batch; `None`, too, where the position has passed its last row.
+    pub leader_epoch: Option<i32>,
+    /// What its rows with a say showed; `None`: there was none.
+    pub stats: Option<PartitionStats>,
+    /// Its source positions after the batch.
+    pub positions: Option<SourcePositions>,
+    /// The newest change in the batch, with a say or without.
+    pub newest_change: Option<NewestChange>,
+    /// The newest answer about its end.
+    pub asked_end: Option<AskedEnd>,
+}
+
+/// What a worker brings to a commit. An empty one is a commit without data.
+#[derive(Clone, Debug)]
+pub struct Contribution {
+    /// The commit's id, a `UUIDv7`.
+    pub commit_id: Uuid,
+    /// Who commits, for people.
+    pub worker: String,
+    /// The worker's clock at this attempt.
+    pub now_us: i64,
+    /// Which topics the worker reads, as its owner wrote it: a list or a pattern.
+    pub subscription: String,
+    /// Start offsets of partitions that the table does not know: in the first commit of all there are, later of those that
+    /// were created since.
+    pub anchors: Vec<Anchor>,
+    /// Partitions that go on somewhere else.
+    pub jumps: Vec<Jump>,
+    /// Topics that the pipeline no longer reads although the state, or its last answer about the partitions, has them. They
+    /// leave both with this commit.
+    pub retired: Vec<String>,
+    /// News of the worker's partitions.
+    pub partitions: Vec<PartitionNews>,
+    /// The newest answer about which partitions there are; complete: an error for one topic is no answer.
+    pub asked: Option<AskedPartitions>,
+    /// Rows written.
+    pub rows: u64,
+    /// Those of them without a say, and messages that no decoder understood.
+    pub excluded: Excluded,
+    /// Rows with a say by cell.
+    pub cells: CellCounts,
+    /// The event times of the rows with a say.
+    pub event_times: Option<Sketch>,
+}

@@ -1,0 +1,224 @@
+//! One worker in the test's process on a real broker and a real catalog, and what its table then says.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tidemark::{
+    api::{
+        EffectiveSpec, Reason, load_manifests,
+        worker::{PipelineProgress, Progress},
+    },
+    process::{Metrics, clock::Clock},
+    sink::{GRACE, Worker, WorkerSettings},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{catalog::Catalog, kafka::Broker, wait::within};
+
+/// How long a worker may take for anything on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A pipeline of key-value rows with cells of five seconds.
+#[derive(Clone, Copy)]
+pub(crate) struct Pipeline<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) bootstrap: &'a str,
+    pub(crate) topics: &'a str,
+    pub(crate) namespace: &'a str,
+    pub(crate) source: &'a str,
+    pub(crate) event_time: &'a str,
+    pub(crate) columns: &'a str,
+    pub(crate) finalization: &'a str,
+    pub(crate) replicas: u32,
+}
+
+impl Pipeline<'_> {
+    /// Everything but broker, topics and namespace: one column beside the key, the record's timestamp as event time.
+    pub(crate) const USUAL: Self = Self {
+        name: "rows",
+        bootstrap: "",
+        topics: "",
+        namespace: "",
+        source: "",
+        event_time: "{from: RecordTimestamp}",
+        columns: "- {name: text, type: string}",
+        finalization: "{cell: 5s, allowedLateness: 1s, maxDelay: 2s, maxFutureSkew: 1s}",
+        replicas: 1,
+    };
+
+    pub(crate) fn spec(&self) -> EffectiveSpec {
+        let catalog = Catalog::shared().uri();
+        let Self {
+            name,
+            bootstrap,
+            topics,
+            namespace,
+            source,
+            event_time,
+            columns,
+            finalization,
+            replicas,
+        } = self;
+        let manifest = format!(
+            r#"
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata: {{name: {name}, namespace: {}}}
+spec:
+  source:
+    kafka: {{bootstrapServers: "{bootstrap}", {topics}}}
+    format: Json
+    {source}
+  eventTime: {event_time}
+  sink:
+    catalog: {{type: Rest, uri: "{catalog}"}}
+    table: {namespace}.rows
+    schema:
+      - {{name: id, type: long, key: true}}
+      {columns}
+    commit: {{interval: 1s}}
+  finalization: {finalization}
+  worker: {{replicas: {replicas}}}
+"#,
+            namespace.replace('_', "-")
+        );
+        let mut loaded = load_manifests(&manifest).unwrap_or_else(|faults| panic!("{faults:#?}"));
+        loaded.remove(0).1
+    }
+}
+
+/// One topic on the shared broker, one column beside the key.
+pub(crate) fn spec(broker: &Broker, topic: &str, namespace: &str) -> EffectiveSpec {
+    with_source(broker, topic, namespace, "")
+}
+
+/// The same with another line under `source`.
+pub(crate) fn with_source(
+    broker: &Broker,
+    topic: &str,
+    namespace: &str,
+    source: &str,
+) -> EffectiveSpec {
+    Pipeline {
+        bootstrap: &broker.bootstrap(),
+        topics: &format!("topics: [{topic}]"),
+        namespace,
+        source,
+        ..Pipeline::USUAL
+    }
+    .spec()
+}
+
+/// A worker that runs.
+pub(crate) struct Running {
+    runtime: tokio::runtime::Runtime,
+    stop: CancellationToken,
+    progress: tokio::sync::watch::Receiver<Progress>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+pub(crate) fn start(specs: Vec<EffectiveSpec>) -> Running {
+    start_with(specs, |worker| worker)
+}
+
+pub(crate) fn start_with(
+    specs: Vec<EffectiveSpec>,
+    extend: impl FnOnce(Worker) -> Worker,
+) -> Running {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let stop = CancellationToken::new();
+    let (worker, progress) = runtime.block_on(async {
+        let worker = Worker::new(WorkerSettings {
+            worker_id: "one".to_owned(),
+            installation: String::new(),
+            clock: Clock::system(),
+            metrics: Metrics::default(),
+            grace: GRACE,
+        });
+        let worker = extend(worker);
+        worker.set_pipelines(specs).await;
+        let progress = worker.progress();
+        (worker, progress)
+    });
+    let token = stop.clone();
+    let task = runtime.spawn(async move { worker.run(token).await });
+    Running {
+        runtime,
+        stop,
+        progress,
+        task,
+    }
+}
+
+impl Running {
+    pub(crate) fn stop(self) {
+        self.stop.cancel();
+        self.runtime.block_on(self.task).expect("the worker ends");
+    }
+
+    /// Waits until some pipeline's progress is as wanted.
+    pub(crate) fn wait(&self, what: &str, wanted: impl Fn(&PipelineProgress) -> bool) {
+        within(PATIENCE, what, || {
+            let progress = self.progress.borrow();
+            progress.pipelines.values().any(&wanted).then_some(())
+        });
+    }
+
+    pub(crate) fn wait_for_all(
+        &self,
+        what: &str,
+        count: usize,
+        wanted: impl Fn(&PipelineProgress) -> bool,
+    ) {
+        within(PATIENCE, what, || {
+            let progress = self.progress.borrow();
+            let all = progress
+                .pipelines
+                .values()
+                .filter(|pipeline| wanted(pipeline))
+                .count();
+            (all == count).then_some(())
+        });
+    }
+}
+
+pub(crate) fn reason(pipeline: &PipelineProgress) -> Option<Reason> {
+    pipeline.last_error.as_ref().map(|error| error.reason)
+}
+
+pub(crate) fn table(namespace: &str) -> Value {
+    Catalog::shared()
+        .table(namespace, "rows")
+        .expect("the table")
+}
+
+pub(crate) fn row(id: u64) -> (String, String) {
+    (
+        format!(r#"{{"id":{id}}}"#),
+        format!(r#"{{"text":"row {id}"}}"#),
+    )
+}
+
+pub(crate) fn write(broker: &Broker, topic: &str, partition: i32, ids: std::ops::Range<u64>) {
+    let rows: Vec<(String, String)> = ids.map(row).collect();
+    let rows = rows
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()));
+    broker.write(topic, partition, rows);
+}
+
+pub(crate) fn property<'m>(table: &'m Value, name: &str) -> Option<&'m str> {
+    table["metadata"]["properties"][name].as_str()
+}
+
+pub(crate) fn total_records(table: &Value) -> u64 {
+    let newest = &table["metadata"]["current-snapshot-id"];
+    let snapshots = table["metadata"]["snapshots"]
+        .as_array()
+        .expect("snapshots");
+    let newest = snapshots
+        .iter()
+        .find(|snapshot| snapshot["snapshot-id"] == *newest);
+    let total = newest.and_then(|snapshot| snapshot["summary"]["total-records"].as_str());
+    total.map_or(0, |total| total.parse().expect("a number"))
+}
