@@ -40,7 +40,7 @@ use tidemark::{
     process::clock::Clock,
     watermark::{
         self, Ancestor, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution,
-        Digest, Excluded, FromRule, Grid, Identity, PartitionNews, Policy, Sketch, State,
+        Digest, Excluded, FromRule, Grid, Identity, LateData, PartitionNews, Policy, Sketch, State,
         TableView, Term, advance, contract, stand,
     },
 };
@@ -417,5 +417,6 @@ fn policy() -> Policy {
         window_duration_us: 0,
         terms: [Term::Minimum, Term::CaughtUp].into(),
         complete_from: FromRule::Derived,
+        late_data: LateData::Notify,
     }
 }

@@ -27,8 +27,8 @@ use tidemark::{
     cdc::{NO_TIME, RowFacts, Snapshot},
     watermark::{
         Ancestor, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Digest,
-        Excluded, FromRule, Grid, Identity, Lineage, NewestChange, PartitionNews, Policy, RowTime,
-        Say, Sketch, SourcePositions, State, TableView, Term, advance, contract, stand,
+        Excluded, FromRule, Grid, Identity, LateData, Lineage, NewestChange, PartitionNews, Policy,
+        RowTime, Say, Sketch, SourcePositions, State, TableView, Term, advance, contract, stand,
     },
 };
 use uuid::Uuid;
@@ -394,6 +394,7 @@ fn policy() -> Policy {
         window_duration_us: 0,
         terms: [Term::Minimum, Term::CaughtUp].into(),
         complete_from: FromRule::Derived,
+        late_data: LateData::Notify,
     }
 }
 

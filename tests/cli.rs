@@ -20,7 +20,7 @@ use tidemark::{
     },
     watermark::{
         Advanced, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Excluded,
-        FromRule, Grid, Identity, PartitionNews, Policy, State, Term, advance, contract,
+        FromRule, Grid, Identity, LateData, PartitionNews, Policy, State, Term, advance, contract,
     },
 };
 use uuid::Uuid;
@@ -152,6 +152,7 @@ fn policy() -> Policy {
         window_duration_us: 0,
         terms: Term::ALL.into(),
         complete_from: FromRule::Derived,
+        late_data: LateData::Notify,
     }
 }
 

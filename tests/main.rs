@@ -13,6 +13,7 @@ mod exactly_once;
 mod formats;
 mod generated;
 mod house;
+mod late;
 mod long_faults;
 mod pipeline;
 mod source;

@@ -6,7 +6,6 @@ use std::{
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use nix::{
@@ -15,10 +14,7 @@ use nix::{
 };
 use serde_json::Value;
 use tidemark::{
-    api::{
-        EffectiveSpec, Reason,
-        worker::{PipelineProgress, Progress, RunState},
-    },
+    api::{EffectiveSpec, Reason, worker::RunState},
     sink::{Accumulator, CommitProcessor, Committed, Observed},
 };
 
@@ -26,7 +22,7 @@ use crate::support::{
     catalog::{Catalog, request},
     kafka::Broker,
     pipeline::{
-        PATIENCE, Pipeline, property, reason, row, spec, start, start_with, table, total_records,
+        PATIENCE, Pipeline, property, reason, spec, start, start_with, table, total_records,
         with_source, write,
     },
     wait::within,

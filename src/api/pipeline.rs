@@ -17,7 +17,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::worker::{CatalogKind, Encoding, Format, OnGap, SecretRef, Term};
+use super::worker::{CatalogKind, Encoding, Format, LateData, OnGap, SecretRef, Term};
 
 /// A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.
 ///
@@ -414,6 +414,12 @@ pub struct FinalizationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 40))]
     pub complete_from: Option<String>,
+    /// What rows do that come for a final cell: `Ignore` counts them, `Notify` gives the cell a revision, `Reopen` withholds it as well. Built-in default `Notify`.
+    ///
+    /// The rows are written, and the claim stays where it is, whatever is chosen. With `Reopen`, `tidemark wait` over the cell answers not yet until the claim next rises. A change holds for the rows to come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<LateDataName>")]
+    pub late_data: Option<LateData>,
 }
 
 /// How many workers run a pipeline and what each may use.
@@ -507,7 +513,7 @@ macro_rules! schema_names {
     )*};
 }
 
-schema_names!(FormatName OnGapName CatalogKindName EncodingName TermName UuidText SecretRefSpec);
+schema_names!(FormatName OnGapName CatalogKindName EncodingName TermName LateDataName UuidText SecretRefSpec);
 
 inline_schema! {
     LengthText: {"type": "string", "maxLength": 16, "pattern": "^([0-9]{1,9}(ms|s|m|h|d))+$"};
@@ -518,6 +524,7 @@ inline_schema! {
     CatalogKindName: {"type": "string", "enum": ["Rest", "Sql"]};
     EncodingName: {"type": "string", "enum": ["Days", "Seconds", "Millis", "Micros", "Nanos", "Iso", "Plain", "Base64", "Hex"]};
     TermName: {"type": "string", "enum": ["Minimum", "CaughtUp"]};
+    LateDataName: {"type": "string", "enum": ["Ignore", "Notify", "Reopen"]};
     UuidText: {"type": "string", "maxLength": 36, "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"};
     SecretRefSpec: {
         "type": "object",

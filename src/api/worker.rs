@@ -494,6 +494,8 @@ pub struct Finalization {
     /// From when on the table is complete, where that is not worked out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete_from: Option<CompleteFrom>,
+    /// What rows do that come for a final cell.
+    pub late_data: LateData,
 }
 
 /// What may close a cell.
@@ -515,6 +517,19 @@ pub enum Term {
     Minimum,
     /// The partition was read to its end after the cell was over.
     CaughtUp,
+}
+
+/// What rows do that come for a final cell. They are written, whatever is chosen.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
+)]
+pub enum LateData {
+    /// They are counted in the commit that brings them.
+    Ignore,
+    /// The cell gets a revision, too.
+    Notify,
+    /// And does not count as final until the claim next rises.
+    Reopen,
 }
 
 /// From when on a table is said to be complete.

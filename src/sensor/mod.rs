@@ -22,7 +22,7 @@ use crate::{
     },
     process::{clock::Clock, secret::Secret},
     watermark::{
-        self, Ancestor, HeldBy, Hold, Lineage, State, TableView, Term,
+        self, Ancestor, Coverage, HeldBy, Hold, Lineage, State, TableView, Term,
         contract::{self, OwnSummary},
         read_claim,
     },
@@ -308,7 +308,7 @@ pub async fn wait(
                 if settled || left.is_zero() {
                     return Ok(Answer { verdict, reading });
                 }
-                waits_for(&verdict, &reading)
+                waits_for(&verdict, &reading, question)
             }
         };
         if waits_for != told {
@@ -336,10 +336,21 @@ async fn ask(
     }
 }
 
-fn waits_for(verdict: &Verdict, reading: &Reading) -> String {
+fn withheld(claim: &TableClaim, question: &Question) -> bool {
+    let interval = question.interval(claim.cell_us);
+    matches!(
+        claim.claim.covers(interval.from_us, interval.before_us),
+        Coverage::Withheld { .. }
+    )
+}
+
+fn waits_for(verdict: &Verdict, reading: &Reading, question: &Question) -> String {
     match (verdict, &reading.standing) {
         (Verdict::Held(why), _) => format!("the claim does not count: {why}"),
         (Verdict::OtherEvidence, _) => "complete, but not by the accepted terms alone".to_owned(),
+        (_, Standing::Claimed(claim)) if withheld(claim, question) => {
+            "final, but withheld until the claim next rises: rows came late".to_owned()
+        }
         (_, Standing::Claimed(claim)) => {
             format!("final before {} so far", instant(claim.finalized_before_us))
         }

@@ -16,7 +16,7 @@ use crate::{
         quantity::{Instant, iso, iso_option, length},
         worker::Interval,
     },
-    watermark::CompleteFrom,
+    watermark::{AmendedCell, CompleteFrom, Reopened},
 };
 
 /// What `get` says, for programs.
@@ -54,6 +54,15 @@ pub struct ClaimReport {
     pub complete_from_us: Option<i64>,
     /// Where it does not hold.
     pub gaps: Vec<Interval>,
+    /// Cells that got rows after they were final.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub amended: Vec<AmendedReport>,
+    /// All further such cells, from the lowest on: any between may have been amended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amended_overflow: Option<AmendedReport>,
+    /// Cells that were final in an earlier epoch and are open again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reopened: Option<ReopenedReport>,
     /// The terms that it rests on, as the table's property writes them.
     pub evidence: Vec<&'static str>,
     /// The declared bounds that it rests on.
@@ -73,6 +82,38 @@ pub struct ClaimReport {
     pub undecodable: u64,
 }
 
+/// A cell with late rows, for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AmendedReport {
+    /// The cell.
+    #[serde(flatten)]
+    pub cell: Interval,
+    /// How many commits brought late rows. Whoever has read the cell at a lower one reads it again.
+    pub revision: u64,
+    /// How many late rows came.
+    pub rows: u64,
+    /// When the newest of the commits was made.
+    #[serde(rename = "at", with = "iso")]
+    pub at_us: i64,
+    /// Whether it does not count as final until the claim next rises.
+    pub withheld: bool,
+}
+
+/// Cells that are open again, for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReopenedReport {
+    /// Why, as the table's property writes it.
+    pub cause: &'static str,
+    /// They are final again once the claim is back here.
+    #[serde(rename = "before", with = "iso")]
+    pub before_us: i64,
+    /// Since when.
+    #[serde(rename = "since", with = "iso")]
+    pub since_us: i64,
+}
+
 /// What `wait` says, for programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -84,6 +125,9 @@ pub struct AnswerReport {
     /// Why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// The cells of the interval that got rows after they were final.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub revisions: Vec<AmendedReport>,
     /// What the table said last.
     #[serde(flatten)]
     pub report: Report,
@@ -130,6 +174,9 @@ fn claim_report(claim: &TableClaim) -> ClaimReport {
         last_final_cell: claim.last_final_cell.clone(),
         complete_from_us: complete_from_us(claim),
         gaps: gaps(claim),
+        amended: claim.claim.amended.cells().iter().map(amended).collect(),
+        amended_overflow: claim.claim.amended.overflow().map(amended),
+        reopened: claim.claim.reopened.map(reopened),
         evidence: evidence(claim),
         bounds: claim.bounds.clone(),
         margin_ms: claim.claim.margin_us.map(|us| us.div_euclid(1000)),
@@ -156,6 +203,59 @@ fn gaps(claim: &TableClaim) -> Vec<Interval> {
             before_us: *before_us,
         })
         .collect()
+}
+
+fn amended(cell: &AmendedCell) -> AmendedReport {
+    AmendedReport {
+        cell: Interval {
+            from_us: cell.from_us,
+            before_us: cell.before_us,
+        },
+        revision: cell.revision,
+        rows: cell.rows,
+        at_us: cell.at_us,
+        withheld: cell.withheld,
+    }
+}
+
+fn reopened(reopened: Reopened) -> ReopenedReport {
+    ReopenedReport {
+        cause: reopened.cause.label(),
+        before_us: reopened.before_us,
+        since_us: reopened.at_us,
+    }
+}
+
+/// Cells with late rows for people, the newest first.
+fn revisions(claim: &TableClaim) -> Option<String> {
+    let cells = claim.claim.amended.cells().iter().rev();
+    let told = cells.map(|cell| {
+        let (from, before) = (Instant(cell.from_us), Instant(cell.before_us));
+        format!(
+            "{from} to before {before}: revision {}, {} rows",
+            cell.revision, cell.rows
+        )
+    });
+    let rest = claim.claim.amended.overflow().map(|rest| {
+        let (from, before) = (Instant(rest.from_us), Instant(rest.before_us));
+        format!(
+            "others between {from} and {before}: up to revision {}, {} rows",
+            rest.revision, rest.rows
+        )
+    });
+    let told: Vec<String> = told.chain(rest).collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// What was final before and is open again, for people.
+fn open_again(claim: &TableClaim) -> Option<String> {
+    let reopened = claim.claim.reopened?;
+    Some(format!(
+        "cells before {} since {} ({})",
+        Instant(reopened.before_us),
+        Instant(reopened.at_us),
+        reopened.cause.label()
+    ))
 }
 
 fn evidence(claim: &TableClaim) -> Vec<&'static str> {
@@ -206,6 +306,14 @@ pub fn sentence(reading: &Reading) -> String {
         );
     }
     text.push('.');
+    for (from_us, before_us) in claim.claim.amended.withheld().stretches() {
+        let _ = write!(
+            text,
+            " From {} to before {} rows came late: that is withheld until the claim next rises.",
+            Instant(*from_us),
+            Instant(*before_us)
+        );
+    }
     if claim.undecodable > 0 {
         let rows = if claim.undecodable == 1 {
             "row"
@@ -234,6 +342,8 @@ pub fn text(reading: &Reading) -> String {
         ("bounds", Some(claim.bounds.replace(',', ", "))),
         ("margin", claim.claim.margin_us.map(length)),
         ("next cell", claim.hold.clone()),
+        ("late rows", revisions(claim)),
+        ("open again", open_again(claim)),
         ("snapshot", reading.snapshot_id.map(|id| id.to_string())),
         ("commit", Some(claim.commit_id.clone())),
         ("epoch", Some(claim.claim.epoch.to_string())),
@@ -293,10 +403,20 @@ pub fn answer_report(answer: &Answer, question: &Question) -> AnswerReport {
     };
     let mut report = report(&answer.reading);
     report.why = None;
+    let interval = interval(answer, question);
+    let revisions = match &answer.reading.standing {
+        Standing::Claimed(claim) => {
+            let cells = &claim.claim.amended;
+            let met = cells.within(interval.from_us, interval.before_us);
+            met.map(amended).collect()
+        }
+        Standing::Unclaimed | Standing::Held(_) => Vec::new(),
+    };
     AnswerReport {
         verdict,
-        interval: interval(answer, question),
+        interval,
         why,
+        revisions,
         report,
     }
 }
@@ -312,7 +432,10 @@ fn interval(answer: &Answer, question: &Question) -> Interval {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::quantity::parse_instant_us, sensor::verdict::tests::claimed};
+    use crate::{
+        api::quantity::parse_instant_us,
+        sensor::verdict::tests::{amended, claimed},
+    };
 
     fn at(text: &str) -> i64 {
         parse_instant_us(text).unwrap()
@@ -333,6 +456,33 @@ mod tests {
             .add(at("2026-11-30T09:00:00Z"), at("2026-11-30T10:00:00Z"));
         let expected = "shop.orders holds every row with an event time before 2026-11-30T12:00:00Z, except those from 2026-11-30T09:00:00Z to before 2026-11-30T10:00:00Z.";
         assert_eq!(sentence(&reading), expected);
+    }
+
+    /// Whoever has read a cell has to learn that it is another one now.
+    #[test]
+    fn late_rows_show_in_both_answers() {
+        let mut reading = claimed("2026-11-30T00:00:00Z", "2026-11-30T12:00:00Z");
+        amended(&mut reading, true);
+        let late = "2026-11-30T10:00:00Z to before 2026-11-30T11:00:00Z";
+        assert!(text(&reading).contains(&format!("late rows        {late}: revision 2, 5 rows")));
+        assert!(sentence(&reading).contains(&format!("From {late} rows came late")));
+        let asked = |before: &str| {
+            let question = Question {
+                from_us: None,
+                before_us: at(before),
+                accept: None,
+            };
+            let verdict = reading.judge(&question);
+            let reading = reading.clone();
+            let answer = Answer { verdict, reading };
+            serde_json::to_value(answer_report(&answer, &question)).unwrap()
+        };
+        let report = asked("2026-11-30T11:00:00Z");
+        assert_eq!(report["verdict"], "not-yet");
+        assert_eq!(report["revisions"][0]["revision"], 2);
+        assert_eq!(report["revisions"][0]["from"], "2026-11-30T10:00:00Z");
+        assert_eq!(report["amended"][0]["withheld"], true);
+        assert!(asked("2026-11-30T12:00:00Z").get("revisions").is_none());
     }
 
     /// Scripts read these names.

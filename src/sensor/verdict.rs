@@ -119,7 +119,7 @@ impl Reading {
         let interval = question.interval(claim.cell_us);
         match claim.claim.covers(interval.from_us, interval.before_us) {
             Coverage::Ready => {}
-            Coverage::NotYet => return Verdict::NotYet,
+            Coverage::NotYet | Coverage::Withheld { .. } => return Verdict::NotYet,
             // It may still fall while the first rows come in: before the claim is there, it is not the last word.
             Coverage::BeforeCompleteFrom { .. }
                 if claim.finalized_before_us < interval.before_us =>
@@ -164,7 +164,7 @@ pub(super) mod tests {
     use super::*;
     use crate::{
         api::quantity::parse_instant_us,
-        watermark::{CompleteFrom, Gaps},
+        watermark::{Amended, AmendedCell, CompleteFrom, Gaps},
     };
 
     const HOUR_US: i64 = 3_600_000_000;
@@ -185,6 +185,7 @@ pub(super) mod tests {
             evidence: both,
             margin_us: Some(1_000_000),
             reopened: None,
+            amended: Amended::default(),
         };
         let claim = TableClaim {
             claim: published,
@@ -244,6 +245,33 @@ pub(super) mod tests {
             ask(&reading, "2026-11-30T10:00:00Z"),
             Verdict::Incomplete(_)
         ));
+        assert_eq!(ask(&reading, "2026-11-30T11:00:00Z"), Verdict::Ready);
+    }
+
+    /// 10:00–11:00 of a table that is final up to 12:00.
+    pub(in crate::sensor) fn amended(reading: &mut Reading, withheld: bool) {
+        let Standing::Claimed(claim) = &mut reading.standing else {
+            unreachable!()
+        };
+        let cell = AmendedCell {
+            from_us: at("2026-11-30T10:00:00Z"),
+            before_us: at("2026-11-30T11:00:00Z"),
+            revision: 2,
+            rows: 5,
+            at_us: at("2026-11-30T12:20:00Z"),
+            withheld,
+        };
+        claim.claim.amended = Amended::of(vec![cell], None).unwrap();
+    }
+
+    #[test]
+    fn withheld_cell_is_not_yet_and_its_neighbours_are_ready() {
+        let mut reading = claimed("2026-11-30T00:00:00Z", "2026-11-30T12:00:00Z");
+        amended(&mut reading, true);
+        assert_eq!(ask(&reading, "2026-11-30T11:00:00Z"), Verdict::NotYet);
+        assert_eq!(ask(&reading, "2026-11-30T10:00:00Z"), Verdict::Ready);
+        assert_eq!(ask(&reading, "2026-11-30T12:00:00Z"), Verdict::Ready);
+        amended(&mut reading, false);
         assert_eq!(ask(&reading, "2026-11-30T11:00:00Z"), Verdict::Ready);
     }
 

@@ -12,7 +12,7 @@ use iceberg::table::Table;
 
 use super::Error;
 use crate::api::worker::{
-    self, CatalogKind as ApiCatalogKind, CompleteFrom, EventTime, Format,
+    self, CatalogKind as ApiCatalogKind, CompleteFrom, EventTime, Format, LateData as ApiLateData,
     StartFrom as ApiStartFrom, Term as ApiTerm, TransformKind,
 };
 use crate::api::{EffectiveSpec, Reason};
@@ -27,7 +27,7 @@ use crate::lake::table::{Column, Partitioning, TableSpec};
 use crate::lake::writer::arrow_schema;
 use crate::process::clock::length;
 use crate::process::secret::Secrets;
-use crate::watermark::{Bounds, FromRule, Grid, Policy, Term};
+use crate::watermark::{Bounds, FromRule, Grid, LateData, Policy, Term};
 
 /// The finalization that a specification asks for, at revision 0: the table's revision is found when it is loaded.
 ///
@@ -58,6 +58,11 @@ pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
             None => FromRule::Derived,
             Some(CompleteFrom::Unbounded) => FromRule::Unbounded,
             Some(CompleteFrom::Instant(us)) => FromRule::Instant(us),
+        },
+        late_data: match finalization.late_data {
+            ApiLateData::Ignore => LateData::Ignore,
+            ApiLateData::Notify => LateData::Notify,
+            ApiLateData::Reopen => LateData::Reopen,
         },
     })
 }

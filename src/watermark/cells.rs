@@ -25,11 +25,22 @@ pub struct CellCounts {
     overflow: Option<(i64, u64)>,
 }
 
+/// A cell with late rows of one commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LateCell {
+    /// Its start.
+    pub from_us: i64,
+    /// Its end.
+    pub before_us: i64,
+    /// Its late rows.
+    pub rows: u64,
+}
+
 /// Late rows of one commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LateCells {
-    /// Start of the cell and rows in it, in order.
-    pub cells: Vec<(i64, u64)>,
+    /// The cells, in order.
+    pub cells: Vec<LateCell>,
     /// What the list could not hold: the lowest cell of it, and its rows.
     pub overflow: Option<(i64, u64)>,
 }
@@ -80,7 +91,11 @@ impl CellCounts {
         late.overflow = self.overflow.filter(|(start_us, _)| *start_us < claim_us);
         for (start_us, rows) in counts.range(..claim_us) {
             if late.cells.len() < MAX_LATE {
-                late.cells.push((*start_us, *rows));
+                late.cells.push(LateCell {
+                    from_us: *start_us,
+                    before_us: self.grid.end(*start_us),
+                    rows: *rows,
+                });
             } else {
                 overflow(&mut late.overflow, *start_us, *rows);
             }
@@ -106,11 +121,8 @@ impl LateCells {
     /// Late rows altogether.
     #[must_use]
     pub fn rows(&self) -> u64 {
-        self.cells
-            .iter()
-            .chain(&self.overflow)
-            .map(|(_, rows)| rows)
-            .sum()
+        let named: u64 = self.cells.iter().map(|cell| cell.rows).sum();
+        named + self.overflow.map_or(0, |(_, rows)| rows)
     }
 }
 
@@ -133,14 +145,19 @@ mod tests {
         counts
     }
 
+    fn named(late: &LateCells) -> Vec<(i64, u64)> {
+        let cells = late.cells.iter();
+        cells.map(|cell| (cell.from_us, cell.rows)).collect()
+    }
+
     #[test]
     fn rows_are_late_by_the_claim_of_the_attempt() {
         let counts = counts([0, 4, 5, 1, 12, 9]);
         assert_eq!(counts.below(None), LateCells::default());
         assert_eq!(counts.below(Some(0)), LateCells::default());
-        assert_eq!(counts.below(Some(5 * SECOND)).cells, [(0, 3)]);
+        assert_eq!(named(&counts.below(Some(5 * SECOND))), [(0, 3)]);
         assert_eq!(
-            counts.below(Some(15 * SECOND)).cells,
+            named(&counts.below(Some(15 * SECOND))),
             [(0, 3), (5 * SECOND, 2), (10 * SECOND, 1)]
         );
     }

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeSet;
 
+use super::amended::Amended;
 use super::epoch::Reopened;
 use super::frontier::{FromRule, Term, TermValue, View};
 use super::gaps::Gaps;
@@ -85,6 +86,8 @@ pub struct Claim {
     pub margin_us: Option<i64>,
     /// Cells that were final in an earlier epoch and are open again.
     pub reopened: Option<Reopened>,
+    /// Cells that got rows after they were final.
+    pub amended: Amended,
 }
 
 /// The least of everything a claim depends on.
@@ -292,6 +295,7 @@ impl State {
             evidence: self.published.evidence.clone(),
             margin_us,
             reopened: self.published.reopened,
+            amended: self.published.amended.clone(),
         }
     }
 

@@ -13,6 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use uuid::Uuid;
 
 use super::advance::Misfit;
+use super::amended::{Amended, AmendedCell, LateData, MAX_AMENDED};
 use super::epoch::{Reopened, StepCause};
 use super::event_time::{Bounds, SECOND_US};
 use super::frontier::{
@@ -31,8 +32,8 @@ use super::varint::{Reader, put, put_signed, put_text};
 pub const MAX_STATE: usize = 64 * 1024;
 
 const VERSION: u8 = 1;
-/// What the claim and a full list of gaps may add after the fit.
-const PUBLISHED: usize = 2048;
+/// What the claim and full lists of gaps and amended cells may add after the fit.
+const PUBLISHED: usize = 3072;
 const LEVEL: i32 = 3;
 /// No honest state unpacks to more: 1,000 partitions with full windows and positions take 2 MiB.
 const MAX_UNPACKED: u64 = 16 * 1024 * 1024;
@@ -363,6 +364,7 @@ fn put_policy(out: &mut Vec<u8>, policy: &Policy) {
             put_signed(out, us);
         }
     }
+    out.push(policy.late_data as u8);
 }
 
 fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
@@ -388,6 +390,7 @@ fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
         Some(2) => FromRule::Instant(reader.signed().ok_or(Unreadable::Damaged)?),
         _ => return Err(Unreadable::Damaged),
     };
+    let late_data = reader.byte().and_then(LateData::from_byte);
     Ok(Policy {
         revision,
         grid,
@@ -396,6 +399,7 @@ fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
         window_duration_us,
         terms,
         complete_from,
+        late_data: late_data.ok_or(Unreadable::Damaged)?,
     })
 }
 
@@ -485,6 +489,7 @@ fn put_published(out: &mut Vec<u8>, times: Times, published: &Published) {
     }
     times.put_some(out, published.lost_before_us);
     put_reopened(out, times, published.reopened);
+    put_amended(out, times, &published.amended);
 }
 
 fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Unreadable> {
@@ -510,6 +515,7 @@ fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Un
         gaps,
         lost_before_us: times.read_some(reader).ok_or(damaged)?,
         reopened: read_reopened(reader, times).ok_or(damaged)?,
+        amended: read_amended(reader, times).ok_or(damaged)?,
     })
 }
 
@@ -539,6 +545,37 @@ fn read_reopened(reader: &mut Reader<'_>, times: Times) -> Option<Option<Reopene
         before_us: times.read(reader)?,
         at_us: times.read(reader)?,
     }))
+}
+
+fn put_amended(out: &mut Vec<u8>, times: Times, amended: &Amended) {
+    out.push(u8::from(amended.overflow().is_some()));
+    put(out, amended.cells().len() as u64);
+    for cell in amended.cells().iter().chain(amended.overflow()) {
+        times.put(out, cell.from_us);
+        times.put(out, cell.before_us);
+        put(out, cell.revision);
+        put(out, cell.rows);
+        times.put(out, cell.at_us);
+        out.push(u8::from(cell.withheld));
+    }
+}
+
+fn read_amended(reader: &mut Reader<'_>, times: Times) -> Option<Amended> {
+    let overflows = flag(reader)?;
+    let count = reader.count().filter(|count| *count <= MAX_AMENDED)?;
+    let mut cells = Vec::with_capacity(count + 1);
+    for _ in 0..count + usize::from(overflows) {
+        cells.push(AmendedCell {
+            from_us: times.read(reader)?,
+            before_us: times.read(reader)?,
+            revision: reader.varint()?,
+            rows: reader.varint()?,
+            at_us: times.read(reader)?,
+            withheld: flag(reader)?,
+        });
+    }
+    let overflow = if overflows { cells.pop() } else { None };
+    Amended::of(cells, overflow)
 }
 
 /// The names of all sources, each once.
@@ -894,6 +931,16 @@ mod tests {
         state
             .published
             .step(StepCause::TopicJoined, Some(at("08:00")), at("09:30"));
+        let cell = |from: &str, before: &str, withheld: bool| AmendedCell {
+            from_us: at(from),
+            before_us: at(before),
+            revision: 3,
+            rows: 400,
+            at_us: at("09:20"),
+            withheld,
+        };
+        let cells = vec![cell("04:00", "05:00", true), cell("07:00", "08:00", false)];
+        state.published.amended = Amended::of(cells, Some(cell("01:00", "03:00", true))).unwrap();
         assert_eq!(State::decode(&state.encode().unwrap()), Ok(state));
     }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::advance::{Advanced, Contribution};
+use super::amended::{Amended, AmendedCell, LateData};
 use super::cells::LateCells;
 use super::claim::Claim;
 use super::codec::{Detail, Unreadable};
@@ -47,6 +48,11 @@ pub const EPOCH: &str = "tidemark.epoch";
 /// Property and summary: cells that were final in an earlier epoch and are open again,
 /// `{"cause":"topic-joined","from":"2026-11-30T08:00:00Z","before":"2026-11-30T12:00:00Z","at":"2026-11-30T12:07:00Z"}`.
 pub const REOPENED: &str = "tidemark.reopened";
+/// Property and summary: cells that got rows after they were final,
+/// `{"cells":[{"from":"2026-11-30T08:00:00Z","before":"2026-11-30T09:00:00Z","revision":2,"rows":5,"at":"2026-11-30T11:20:00Z"}]}`.
+pub const AMENDED: &str = "tidemark.amended";
+/// Property: those of them that do not count as final at present, as [`GAPS`] has its stretches.
+pub const WITHHELD: &str = "tidemark.withheld";
 /// Property and summary: the commit, a `UUIDv7`. A property counts only while this commit is in the ancestry.
 pub const COMMIT_ID: &str = "tidemark.commit-id";
 /// Property and summary: the table that the claim is about; void on any other.
@@ -213,6 +219,7 @@ pub fn properties(advanced: &Advanced) -> PropertyChanges {
     let (state, claim) = (&advanced.state, &advanced.claim);
     let mut changes = PropertyChanges::default();
     let claimed = claim.finalized_before_us;
+    let withheld = claim.amended.withheld();
     let values = [
         (FINALIZED_BEFORE, claimed.map(iso)),
         (
@@ -236,6 +243,11 @@ pub fn properties(advanced: &Advanced) -> PropertyChanges {
         ),
         (EPOCH, Some(claim.epoch.to_string())),
         (REOPENED, claim.reopened.map(reopened_text)),
+        (AMENDED, amended_text(&claim.amended)),
+        (
+            WITHHELD,
+            (!withheld.is_empty()).then(|| stretches(&withheld).to_string()),
+        ),
         (COMMIT_ID, Some(state.commit_id.to_string())),
         (TABLE_UUID, Some(state.identity.table_uuid.to_string())),
         (REF, Some(state.identity.table_ref.clone())),
@@ -315,6 +327,7 @@ fn summary_of_state(advanced: &Advanced, worker: &str) -> BTreeMap<String, Strin
         ),
         (GAPS, gaps_text(state)),
         (REOPENED, claim.reopened.map(reopened_text)),
+        (AMENDED, amended_text(&claim.amended)),
     ];
     let present = values
         .into_iter()
@@ -378,6 +391,7 @@ pub fn read_properties(
             evidence: read.some(EVIDENCE, parse_evidence)?.unwrap_or_default(),
             margin_us: read.some(MARGIN_MS, parse_ms)?,
             reopened: read.some(REOPENED, parse_reopened)?,
+            amended: read.some(AMENDED, parse_amended)?.unwrap_or_default(),
         },
     }))
 }
@@ -446,6 +460,7 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
             gaps: gaps.settled,
             lost_before_us: gaps.lost_before_us,
             reopened: read.some(REOPENED, parse_reopened)?,
+            amended: read.some(AMENDED, parse_amended)?.unwrap_or_default(),
         },
         open_gaps: gaps.open,
         offsets,
@@ -476,6 +491,7 @@ impl OwnSummary {
                 evidence: self.published.evidence.clone(),
                 margin_us: None,
                 reopened: self.published.reopened,
+                amended: self.published.amended.clone(),
             },
         }
     }
@@ -630,12 +646,13 @@ fn policy_text(policy: &Policy) -> String {
         FromRule::Instant(us) => iso(us),
     };
     format!(
-        "cell={},{},window={},window-duration={},terms={},from={from}",
+        "cell={},{},window={},window-duration={},terms={},from={from},late={}",
         length_text(policy.grid.cell_us()),
         bounds_text(&policy.bounds),
         policy.window_commits,
         length_text(policy.window_duration_us),
         terms.join("+"),
+        policy.late_data.label(),
     )
 }
 
@@ -657,6 +674,7 @@ fn parse_policy(text: &str) -> Option<Policy> {
             UNBOUNDED => FromRule::Unbounded,
             instant => FromRule::Instant(parse_iso(instant)?),
         },
+        late_data: LateData::from_label(pairs.get("late")?)?,
     })
 }
 
@@ -830,15 +848,61 @@ fn parse_reopened(text: &str) -> Option<Reopened> {
     })
 }
 
+fn amended_text(amended: &Amended) -> Option<String> {
+    if amended.is_empty() {
+        return None;
+    }
+    let cells: Vec<Value> = amended.cells().iter().map(amended_cell).collect();
+    let mut value = json!({"cells": cells});
+    if let Some(overflow) = amended.overflow() {
+        value["overflow"] = amended_cell(overflow);
+    }
+    Some(value.to_string())
+}
+
+fn amended_cell(cell: &AmendedCell) -> Value {
+    let (from, before, at) = (iso(cell.from_us), iso(cell.before_us), iso(cell.at_us));
+    let mut value = json!({"from": from, "before": before, "revision": cell.revision, "rows": cell.rows, "at": at});
+    if cell.withheld {
+        value["withheld"] = json!(true);
+    }
+    value
+}
+
+fn parse_amended(text: &str) -> Option<Amended> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let cell = |value: &Value| {
+        let instant = |name: &str| parse_iso(value.get(name)?.as_str()?);
+        Some(AmendedCell {
+            from_us: instant("from")?,
+            before_us: instant("before")?,
+            revision: value.get("revision")?.as_u64()?,
+            rows: value.get("rows")?.as_u64()?,
+            at_us: instant("at")?,
+            withheld: match value.get("withheld") {
+                None => false,
+                Some(withheld) => withheld.as_bool()?,
+            },
+        })
+    };
+    let cells = value.get("cells")?.as_array()?;
+    let overflow = match value.get("overflow") {
+        None => None,
+        Some(overflow) => Some(cell(overflow)?),
+    };
+    Amended::of(cells.iter().map(cell).collect::<Option<_>>()?, overflow)
+}
+
 fn late_text(grid: Grid, late: &LateCells) -> Option<String> {
     if late.rows() == 0 {
         return None;
     }
-    let name = |(start_us, rows): &(i64, u64)| json!([grid.name(*start_us), rows]);
-    let cells: Vec<Value> = late.cells.iter().map(name).collect();
+    let name = |from_us: i64, rows: u64| json!([grid.name(from_us), rows]);
+    let cells = late.cells.iter();
+    let cells: Vec<Value> = cells.map(|cell| name(cell.from_us, cell.rows)).collect();
     let mut value = json!({"cells": cells});
-    if let Some(overflow) = &late.overflow {
-        value["overflow"] = name(overflow);
+    if let Some((from_us, rows)) = late.overflow {
+        value["overflow"] = name(from_us, rows);
     }
     Some(value.to_string())
 }
@@ -906,7 +970,9 @@ mod tests {
                 EVIDENCE,
                 MARGIN_MS,
                 GAPS,
-                REOPENED
+                REOPENED,
+                AMENDED,
+                WITHHELD
             ]
         );
     }
@@ -926,7 +992,7 @@ mod tests {
             (COMMITTED_AT, "2026-11-30T10:30:00Z"),
             (
                 POLICY,
-                "cell=1h,lateness=5m,delay=10m,skew=5m,window=2,window-duration=0s,terms=minimum+caught-up,from=derived",
+                "cell=1h,lateness=5m,delay=10m,skew=5m,window=2,window-duration=0s,terms=minimum+caught-up,from=derived,late=notify",
             ),
             (
                 PARTITIONS_ASKED,

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
+use super::amended::LateData;
 use super::event_time::Bounds;
 use super::grid::Grid;
 use super::source_position::SourcePositions;
@@ -93,6 +94,8 @@ pub struct Policy {
     pub terms: BTreeSet<Term>,
     /// From where the claim counts.
     pub complete_from: FromRule,
+    /// What late rows do to their cell.
+    pub late_data: LateData,
 }
 
 impl Policy {

@@ -10,6 +10,7 @@
 //! An instant is an `i64` of microseconds since 1970-01-01 UTC, a length an `i64` of microseconds.
 
 mod advance;
+mod amended;
 mod cells;
 mod claim;
 mod codec;
@@ -33,7 +34,8 @@ pub use advance::{
     Advanced, Anchor, AskedEnd, Contribution, EmptyCommit, Jump, JumpKind, Misfit, PartitionNews,
     advance, is_current, should_commit_empty, would_raise,
 };
-pub use cells::{CellCounts, LateCells, MAX_COUNTED, MAX_LATE};
+pub use amended::{Amended, AmendedCell, LateData, MAX_AMENDED};
+pub use cells::{CellCounts, LateCell, LateCells, MAX_COUNTED, MAX_LATE};
 pub use claim::{Claim, HeldBy, Hold};
 pub use codec::{MAX_STATE, Unreadable};
 pub use digest::{Digest, MAX_ENCODED, NoSketch, Sketch};

@@ -846,6 +846,7 @@ fn policy() -> impl Strategy<Value = Policy> {
                 window_duration_us: duration * SECOND_US,
                 terms: terms.into_iter().collect::<BTreeSet<_>>(),
                 complete_from: FromRule::Derived,
+                late_data: LateData::Notify,
             },
         )
 }

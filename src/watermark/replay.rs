@@ -174,6 +174,13 @@ pub enum Coverage {
     Ready,
     /// Its end is not reached yet.
     NotYet,
+    /// A cell of it got late rows and is withheld until the claim next rises.
+    Withheld {
+        /// Where the first withheld stretch begins.
+        from_us: i64,
+        /// Where it ends.
+        to_us: i64,
+    },
     /// It begins before the claim does.
     BeforeCompleteFrom {
         /// Where the claim begins.
@@ -487,9 +494,12 @@ impl Claim {
         if let Some((from_us, to_us)) = self.gaps.within(from_us, before_us) {
             return Coverage::Gap { from_us, to_us };
         }
-        match self.finalized_before_us {
-            Some(claim_us) if before_us <= claim_us => Coverage::Ready,
-            _ => Coverage::NotYet,
+        if self.finalized_before_us < Some(before_us) {
+            return Coverage::NotYet;
+        }
+        match self.amended.withheld().within(from_us, before_us) {
+            Some((from_us, to_us)) => Coverage::Withheld { from_us, to_us },
+            None => Coverage::Ready,
         }
     }
 }

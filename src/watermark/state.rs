@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
+use super::amended::Amended;
 use super::epoch::Reopened;
 use super::event_time::{SECOND_US, ceil_second, floor_second};
 use super::frontier::{
@@ -70,6 +71,8 @@ pub struct Published {
     pub lost_before_us: Option<i64>,
     /// Cells that were final in an earlier epoch and are open again.
     pub reopened: Option<Reopened>,
+    /// Cells that got rows after they were final.
+    pub amended: Amended,
 }
 
 /// What the table remembers of one writer.
@@ -164,6 +167,7 @@ impl State {
                 gaps: Gaps::default(),
                 lost_before_us: None,
                 reopened: None,
+                amended: Amended::default(),
             },
         }
     }

@@ -35,6 +35,7 @@ pub(super) fn policy() -> Policy {
         window_duration_us: 0,
         terms: Term::ALL.into_iter().collect(),
         complete_from: FromRule::Derived,
+        late_data: LateData::Notify,
     }
 }
 

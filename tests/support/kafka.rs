@@ -156,19 +156,30 @@ impl Broker {
         partition: i32,
         records: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) {
+        let records = records.into_iter();
+        self.write_timed(
+            topic,
+            partition,
+            records.map(|(key, value)| (key, value, None)),
+        );
+    }
+
+    /// The same with timestamps in milliseconds since 1970; without one it is the clock's.
+    pub(crate) fn write_timed<'a>(
+        &self,
+        topic: &str,
+        partition: i32,
+        records: impl IntoIterator<Item = (&'a str, &'a str, Option<i64>)>,
+    ) {
         let producer: BaseProducer = self
             .client(&[("linger.ms", "1")])
             .create()
             .expect("a producer");
-        for (key, value) in records {
-            producer
-                .send(
-                    BaseRecord::to(topic)
-                        .partition(partition)
-                        .key(key)
-                        .payload(value),
-                )
-                .expect("room in the producer's queue");
+        for (key, value, timestamp_ms) in records {
+            let record = BaseRecord::to(topic).partition(partition);
+            let mut record = record.key(key).payload(value);
+            record.timestamp = timestamp_ms;
+            producer.send(record).expect("room in the producer's queue");
         }
         producer.flush(REQUEST).expect("every record delivered");
     }

@@ -133,6 +133,7 @@ pub fn built_in_defaults() -> Value {
             "maxFutureSkew": "5m",
             "windowCommits": 3,
             "terms": ["Minimum", "CaughtUp"],
+            "lateData": "Notify",
         },
         "worker": {"replicas": 1, "memoryBudget": "256Mi"},
         "suspend": false,
@@ -287,6 +288,7 @@ impl Rules {
                 .complete_from
                 .as_deref()
                 .and_then(|text| self.complete_from(text)),
+            late_data: spec.late_data.expect("the built-in defaults name one"),
         }
     }
 

@@ -185,6 +185,12 @@ impl Session<'_> {
             .as_ref()
             .map_or(0, |advanced| advanced.late.rows());
         context.metrics.put(success.rows, excluded, late);
+        if late > 0 {
+            tracing::warn!(
+                pipeline = %context.spec.id(), table = %context.spec.sink.table, commit_id = %success.commit_id,
+                rows = late, "rows came late: their cells were final",
+            );
+        }
         let commit = CommitProgress {
             commit_id: success.commit_id,
             snapshot_id: success.snapshot_id,

@@ -80,7 +80,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::watermark::testing::{TOPIC, Table, at, complete_from, from, gap, news};
+    use crate::watermark::testing::{TOPIC, Table, complete_from, from, gap, news};
 
     #[test]
     fn a_log_that_lost_its_head_leaves_a_gap_that_closes_with_the_next_rows() {

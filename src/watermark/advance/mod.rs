@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 
+use super::amended::LateData;
 use super::cells::LateCells;
 use super::claim::{Claim, Hold};
 use super::epoch::StepCause;
@@ -80,6 +81,8 @@ pub fn advance(base: &State, policy: &Policy, news: &Contribution) -> Result<Adv
     // Before publishing: the claim is derived from what the table will hold.
     state.fit()?;
     publish(base, policy, step, &mut state);
+    let late = news.cells.below(base.published.finalized_before_us);
+    amend(base, &late, &mut state);
     let (before, after) = (&base.published, &state.published);
     assert!(
         after.epoch > before.epoch
@@ -91,7 +94,7 @@ pub fn advance(base: &State, policy: &Policy, news: &Contribution) -> Result<Adv
         claim: state.claim(),
         hold: state.hold(is_current(base, policy)),
         state_text: state.encode()?,
-        late: news.cells.below(base.published.finalized_before_us),
+        late,
         record,
         state,
     })
@@ -217,6 +220,21 @@ fn publish(base: &State, policy: &Policy, step: Option<StepCause>, state: &mut S
     state.publish(may_raise, edge_kept);
 }
 
+/// Late rows give their cells a revision; those of before are final again where the claim has risen.
+fn amend(base: &State, late: &LateCells, state: &mut State) {
+    let published = &mut state.published;
+    let before_us = base.published.finalized_before_us;
+    if published.finalized_before_us > before_us {
+        published.amended.release();
+    }
+    let choice = state.policy.late_data;
+    if let Some(claim_us) = before_us.filter(|_| choice != LateData::Ignore) {
+        let withheld = choice == LateData::Reopen;
+        let at_us = state.committed_at_us;
+        published.amended.take(late, claim_us, at_us, withheld);
+    }
+}
+
 /// Whether a worker with this policy may raise the claim of a state: with the table's settings, whatever their revision, or with
 /// newer ones.
 #[must_use]
@@ -270,8 +288,11 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::super::cells::LateCell;
     use super::super::claim::HeldBy;
+    use super::super::contract;
     use super::super::frontier::{FromRule, Term};
+    use super::super::replay::Coverage;
     use super::super::state::CompleteFrom;
     use super::super::testing::{TOPIC, Table, at, complete_from, from, news, policy};
     use super::*;
@@ -587,12 +608,86 @@ mod tests {
     fn rows_below_the_claim_of_the_base_are_late() {
         let mut table = Table::flowing();
         let next = table.commit(news("10:50").rows(0, 4, &["09:59", "10:00", "08:10"]));
-        assert_eq!(next.late.cells, [(at("08:00"), 1), (at("09:00"), 1)]);
+        let late = |from: &str, before: &str| LateCell {
+            from_us: at(from),
+            before_us: at(before),
+            rows: 1,
+        };
+        assert_eq!(
+            next.late.cells,
+            [late("08:00", "09:00"), late("09:00", "10:00")]
+        );
         assert_eq!(
             table.claim().as_deref(),
             Some("2026-11-30T10:00:00Z"),
             "never lowered"
         );
+        let revisions = |table: &Table| -> Vec<u64> {
+            let cells = table.state.published.amended.cells();
+            cells.iter().map(|cell| cell.revision).collect()
+        };
+        assert_eq!(revisions(&table), [1, 1]);
+        table.commit(news("10:51").rows(0, 7, &["09:58"]));
+        assert_eq!(revisions(&table), [1, 2]);
+        let covered = table.state.claim().covers(at("09:00"), at("10:00"));
+        assert_eq!(
+            covered,
+            Coverage::BeforeCompleteFrom {
+                complete_from_us: at("10:00")
+            }
+        );
+    }
+
+    #[test]
+    fn late_rows_that_are_ignored_are_counted_only() {
+        let mut table = Table::flowing();
+        table.policy.late_data = LateData::Ignore;
+        table.policy.revision = 2;
+        let next = table.commit(news("10:50").rows(0, 4, &["09:59"]));
+        assert_eq!(next.late.rows(), 1);
+        assert!(table.state.published.amended.is_empty());
+    }
+
+    /// Else whoever waits for the cell reads it while more of its rows are on their way.
+    #[test]
+    fn a_cell_with_late_rows_is_withheld_until_the_claim_next_rises() {
+        let mut table = Table::flowing();
+        table.policy = Policy {
+            late_data: LateData::Reopen,
+            complete_from: FromRule::Unbounded,
+            revision: 2,
+            ..policy()
+        };
+        let hour = |table: &Table| table.state.claim().covers(at("09:00"), at("10:00"));
+        table.commit(news("10:50").rows(0, 4, &["09:59"]));
+        let (from_us, to_us) = (at("09:00"), at("10:00"));
+        assert_eq!(hour(&table), Coverage::Withheld { from_us, to_us });
+        assert_eq!(
+            table.properties[contract::WITHHELD],
+            r#"[["2026-11-30T09:00:00Z","2026-11-30T10:00:00Z"]]"#
+        );
+        let before = table.state.claim().covers(at("08:00"), at("09:00"));
+        assert_eq!(before, Coverage::Ready, "its neighbour stands");
+        table.commit(news("11:20").rows(1, 4, &["11:10"]).asked("11:20", 2));
+        table.commit(news("11:21").rows(1, 5, &["11:11"]));
+        table.commit(news("11:22").rows(0, 5, &["11:12"]));
+        assert_eq!(
+            hour(&table),
+            Coverage::Withheld { from_us, to_us },
+            "the window still holds the late row"
+        );
+        table.commit(news("11:23").rows(0, 6, &["11:13", "08:30"]));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
+        table.commit(news("11:24").rows(0, 8, &["11:14"]));
+        table.commit(news("11:25").rows(0, 9, &["11:15", "09:10"]));
+        table.commit(news("11:26").rows(0, 11, &["11:16"]));
+        table.commit(news("11:27").rows(0, 12, &["11:17"]));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
+        assert_eq!(hour(&table), Coverage::Ready);
+        assert!(!table.properties.contains_key(contract::WITHHELD));
+        let cells = table.state.published.amended.cells();
+        let revisions: Vec<u64> = cells.iter().map(|cell| cell.revision).collect();
+        assert_eq!(revisions, [1, 2], "08:00 and 09:00");
     }
 
     #[test]

@@ -3,8 +3,6 @@
 //! Facts only: offsets, statistics, answers and the clocks they were read by. What they mean for the claim is worked out on
 //! the base of each attempt.
 
-use std::collections::BTreeMap;
-
 use uuid::Uuid;
 
 use crate::watermark::cells::CellCounts;

@@ -181,13 +181,14 @@ mod tests {
         news.of("shop.users").reading(BOTH)
     }
 
-    fn reopened(from: Option<&str>, before: &str, at_time: &str) -> Option<Reopened> {
-        Some(Reopened {
+    /// What a topic that joined at 10:51 took back: everything up to 10:00.
+    fn all_reopened() -> Reopened {
+        Reopened {
             cause: StepCause::TopicJoined,
-            from_us: from.map(at),
-            before_us: at(before),
-            at_us: at(at_time),
-        })
+            from_us: None,
+            before_us: at("10:00"),
+            at_us: at("10:51"),
+        }
     }
 
     #[test]
@@ -203,10 +204,7 @@ mod tests {
         let mut table = Table::flowing();
         table.commit(users(news("10:51").anchor(0, 0)));
         assert_eq!((table.claim(), table.state.published.epoch), (None, 2));
-        assert_eq!(
-            table.state.published.reopened,
-            reopened(None, "10:00", "10:51")
-        );
+        assert_eq!(table.state.published.reopened, Some(all_reopened()));
         assert_eq!(
             complete_from(&table),
             from("11:00"),
@@ -215,10 +213,7 @@ mod tests {
         table.commit(users(news("10:55").rows(0, 0, &["09:10"])));
         table.commit(users(news("10:56").rows(0, 1, &["10:40"])));
         assert_eq!(table.claim().as_deref(), Some("2026-11-30T09:00:00Z"));
-        assert_eq!(
-            table.state.published.reopened,
-            reopened(None, "10:00", "10:51")
-        );
+        assert_eq!(table.state.published.reopened, Some(all_reopened()));
         assert_eq!(complete_from(&table), from("10:00"), "its first row");
         table.commit(users(news("10:57").rows(0, 2, &["10:50"])));
         assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));

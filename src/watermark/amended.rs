@@ -1,0 +1,268 @@
+//! Cells that got rows after they were final.
+//!
+//! A row below the claim is written like every other, and its cell gets a *revision*: whoever has read the cell reads it
+//! again. By choice the cell is withheld, too: it does not count as final until the claim next rises, when the windows that
+//! hold the late rows have moved on or everything was read once more.
+//!
+//! The list is bounded. What it cannot hold is one more entry over all that was taken out, from its lowest cell on. A
+//! revision never goes back: a cell that was taken out comes in again above whatever it had.
+
+use super::cells::LateCells;
+use super::gaps::Gaps;
+
+/// Cells kept apart.
+pub const MAX_AMENDED: usize = 32;
+
+/// What late rows do to their cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum LateData {
+    /// They are counted in the commit that brings them.
+    Ignore = 0,
+    /// The cell gets a revision, too.
+    #[default]
+    Notify = 1,
+    /// And is withheld until the claim next rises.
+    Reopen = 2,
+}
+
+/// A cell, or all that the list could not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AmendedCell {
+    /// Its start.
+    pub from_us: i64,
+    /// Its end.
+    pub before_us: i64,
+    /// How many commits brought late rows, at most; of several cells the greatest.
+    pub revision: u64,
+    /// How many late rows came.
+    pub rows: u64,
+    /// When the newest of these commits was made.
+    pub at_us: i64,
+    /// Whether it does not count as final at present.
+    pub withheld: bool,
+}
+
+/// The cells of a table that were amended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Amended {
+    cells: Vec<AmendedCell>,
+    overflow: Option<AmendedCell>,
+}
+
+impl LateData {
+    /// Every choice.
+    pub const ALL: [LateData; 3] = [LateData::Ignore, LateData::Notify, LateData::Reopen];
+
+    /// The name in a summary.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            LateData::Ignore => "ignore",
+            LateData::Notify => "notify",
+            LateData::Reopen => "reopen",
+        }
+    }
+
+    /// The choice of a name.
+    #[must_use]
+    pub fn from_label(label: &str) -> Option<LateData> {
+        let mut all = LateData::ALL.into_iter();
+        all.find(|choice| choice.label() == label)
+    }
+
+    /// The choice of a byte in the state.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<LateData> {
+        let mut all = LateData::ALL.into_iter();
+        all.find(|choice| *choice as u8 == byte)
+    }
+}
+
+impl Amended {
+    /// What was written down: cells in any order, and the rest. `None` when it is more than a list holds.
+    #[must_use]
+    pub fn of(mut cells: Vec<AmendedCell>, overflow: Option<AmendedCell>) -> Option<Self> {
+        cells.sort_by_key(|cell| (cell.from_us, cell.before_us));
+        (cells.len() <= MAX_AMENDED).then_some(Amended { cells, overflow })
+    }
+
+    /// The cells, in order.
+    #[must_use]
+    pub fn cells(&self) -> &[AmendedCell] {
+        &self.cells
+    }
+
+    /// What the list could not hold: from its lowest cell to the end of its highest.
+    #[must_use]
+    pub fn overflow(&self) -> Option<&AmendedCell> {
+        self.overflow.as_ref()
+    }
+
+    /// Whether nothing was amended.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cells.is_empty() && self.overflow.is_none()
+    }
+
+    /// The cells that meet `[from_us, before_us)`, and the rest where it may hold some.
+    pub fn within(&self, from_us: i64, before_us: i64) -> impl Iterator<Item = &AmendedCell> {
+        let all = self.cells.iter().chain(&self.overflow);
+        all.filter(move |cell| cell.from_us < before_us && from_us < cell.before_us)
+    }
+
+    /// The stretches that do not count as final at present.
+    #[must_use]
+    pub fn withheld(&self) -> Gaps {
+        let mut stretches = Gaps::default();
+        for cell in self.cells.iter().chain(&self.overflow) {
+            if cell.withheld {
+                stretches.add(cell.from_us, cell.before_us);
+            }
+        }
+        stretches
+    }
+
+    /// Takes the late rows of a commit in. `claim_us`: the claim that they lie below.
+    pub(super) fn take(&mut self, late: &LateCells, claim_us: i64, at_us: i64, withheld: bool) {
+        for late in &late.cells {
+            self.amend(AmendedCell {
+                from_us: late.from_us,
+                before_us: late.before_us,
+                revision: 1,
+                rows: late.rows,
+                at_us,
+                withheld,
+            });
+        }
+        if let Some((from_us, rows)) = late.overflow {
+            self.put_away(AmendedCell {
+                from_us,
+                before_us: claim_us,
+                revision: self.overflow.map_or(0, |rest| rest.revision) + 1,
+                rows,
+                at_us,
+                withheld,
+            });
+        }
+    }
+
+    /// The claim has risen: nothing is withheld any more.
+    pub(super) fn release(&mut self) {
+        let all = self.cells.iter_mut().chain(&mut self.overflow);
+        all.for_each(|cell| cell.withheld = false);
+    }
+
+    fn amend(&mut self, news: AmendedCell) {
+        let key = |cell: &AmendedCell| (cell.from_us, cell.before_us);
+        match self.cells.binary_search_by_key(&key(&news), key) {
+            Ok(at) => {
+                let cell = &mut self.cells[at];
+                cell.revision += 1;
+                cell.rows = cell.rows.saturating_add(news.rows);
+                cell.at_us = cell.at_us.max(news.at_us);
+                cell.withheld |= news.withheld;
+            }
+            Err(at) => {
+                let before = self
+                    .overflow
+                    .filter(|rest| rest.from_us < news.before_us && news.from_us < rest.before_us);
+                let revision = before.map_or(0, |rest| rest.revision) + 1;
+                self.cells.insert(at, AmendedCell { revision, ..news });
+            }
+        }
+        if self.cells.len() > MAX_AMENDED {
+            let cells = self.cells.iter().enumerate();
+            // The one that was amended last the longest ago: who wanted to know has seen it.
+            let oldest = cells.min_by_key(|(_, cell)| (cell.at_us, cell.from_us));
+            if let Some((at, _)) = oldest {
+                let cell = self.cells.remove(at);
+                self.put_away(cell);
+            }
+        }
+    }
+
+    fn put_away(&mut self, cell: AmendedCell) {
+        let rest = self.overflow.get_or_insert(AmendedCell { rows: 0, ..cell });
+        *rest = AmendedCell {
+            from_us: rest.from_us.min(cell.from_us),
+            before_us: rest.before_us.max(cell.before_us),
+            revision: rest.revision.max(cell.revision),
+            rows: rest.rows.saturating_add(cell.rows),
+            at_us: rest.at_us.max(cell.at_us),
+            withheld: rest.withheld || cell.withheld,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cells::LateCell;
+    use super::*;
+
+    const HOUR: i64 = 3_600_000_000;
+
+    fn late(hours: impl IntoIterator<Item = i64>) -> LateCells {
+        let cell = |hour: i64| LateCell {
+            from_us: hour * HOUR,
+            before_us: (hour + 1) * HOUR,
+            rows: 2,
+        };
+        LateCells {
+            cells: hours.into_iter().map(cell).collect(),
+            overflow: None,
+        }
+    }
+
+    #[test]
+    fn every_commit_with_late_rows_is_a_revision() {
+        let mut amended = Amended::default();
+        amended.take(&late([3, 5]), 9 * HOUR, 1, false);
+        amended.take(&late([5]), 9 * HOUR, 2, false);
+        let seen: Vec<_> = amended
+            .cells()
+            .iter()
+            .map(|cell| (cell.from_us / HOUR, cell.revision, cell.rows, cell.at_us))
+            .collect();
+        assert_eq!(seen, [(3, 1, 2, 1), (5, 2, 4, 2)]);
+        assert!(amended.withheld().is_empty());
+        let within = |from: i64, before: i64| amended.within(from * HOUR, before * HOUR).count();
+        assert_eq!((within(3, 4), within(4, 5), within(0, 9)), (1, 0, 2));
+    }
+
+    #[test]
+    fn a_withheld_cell_is_released_as_a_whole_and_keeps_its_revision() {
+        let mut amended = Amended::default();
+        amended.take(&late([3]), 9 * HOUR, 1, true);
+        assert_eq!(amended.withheld().stretches(), [(3 * HOUR, 4 * HOUR)]);
+        amended.release();
+        assert!(amended.withheld().is_empty());
+        assert_eq!(amended.cells()[0].revision, 1);
+    }
+
+    /// A reader that compares revisions may miss no change, whatever was taken out in between.
+    #[test]
+    fn what_the_list_cannot_hold_is_named_from_its_lowest_cell_on() {
+        let mut amended = Amended::default();
+        amended.take(&late([7]), 90 * HOUR, 1, true);
+        amended.take(&late([7]), 90 * HOUR, 2, false);
+        for hour in 10..42 {
+            amended.take(&late([hour]), 90 * HOUR, hour, false);
+        }
+        assert_eq!(amended.cells().len(), MAX_AMENDED);
+        let rest = amended.overflow().unwrap();
+        assert_eq!((rest.from_us, rest.before_us), (7 * HOUR, 8 * HOUR));
+        assert_eq!((rest.revision, rest.rows, rest.withheld), (2, 4, true));
+        amended.take(&late([7]), 90 * HOUR, 50, false);
+        let again = amended.within(7 * HOUR, 8 * HOUR).next().unwrap();
+        assert_eq!(again.revision, 3, "above what it had");
+        assert_eq!(amended.overflow().unwrap().before_us, 11 * HOUR);
+        let mut many = late([]);
+        many.overflow = Some((2 * HOUR, 9));
+        amended.take(&many, 90 * HOUR, 60, true);
+        let rest = amended.overflow().unwrap();
+        assert_eq!((rest.from_us, rest.before_us), (2 * HOUR, 90 * HOUR));
+        assert_eq!((rest.revision, rest.rows), (3, 15));
+        assert_eq!(amended.withheld().stretches(), [(2 * HOUR, 90 * HOUR)]);
+    }
+}
