@@ -11,19 +11,30 @@ use arrow::datatypes::{Field, Schema};
 use arrow::util::display::array_value_to_string;
 use serde_json::Value;
 use tidemark::cdc::{
-    Debezium, Decoded, Decoder as _, Encoding, EventTimeFrom, Kind, Record, RowFacts, RowSchema,
-    RowSettings, Rows, Signal, Snapshot, metadata_columns,
+    Debezium, Decoded, Decoder, Encoding, EventTimeFrom, Kind, Record, RowFacts, RowSchema,
+    RowSettings, Rows, Signal, Snapshot, TiCdc, metadata_columns,
 };
 
 /// A table that takes the messages of a topic.
 struct Table {
     rows: Rows,
-    decoder: Debezium,
+    decoder: Box<dyn Decoder>,
     signals: Vec<Signal>,
 }
 
 impl Table {
     fn new(columns: &[(&str, Kind, Encoding)], key: &[&str]) -> Table {
+        Table::of(columns, key, |schema| {
+            Box::new(Debezium::new(schema, EventTimeFrom::SourceCommit))
+        })
+    }
+
+    /// Of another format.
+    fn of(
+        columns: &[(&str, Kind, Encoding)],
+        key: &[&str],
+        decoder: impl FnOnce(&Arc<RowSchema>) -> Box<dyn Decoder>,
+    ) -> Table {
         let own = columns
             .iter()
             .map(|(name, kind, _)| Field::new(*name, kind.data_type(), true));
@@ -43,7 +54,7 @@ impl Table {
         let schema = RowSchema::new(schema, settings).unwrap();
         Table {
             rows: Rows::new(&schema, 64),
-            decoder: Debezium::new(&schema, EventTimeFrom::SourceCommit),
+            decoder: decoder(&schema),
             signals: Vec::new(),
         }
     }
@@ -302,4 +313,230 @@ fn postgres_says_what_it_leaves_out() {
     assert_eq!(rows.last().map(String::as_str), Some("t - -"));
     let messages = Table::new(&documents, &[]).read("postgres/orders", "shop.message");
     assert_eq!(messages.signals, [Signal::LogicalMessage]);
+}
+
+/// The commit timestamp of the samples that share one, and its time.
+const TSO: i64 = 429_918_007_904_436_226;
+const TSO_US: i64 = 1_640_007_049_196_000;
+
+type MakeDecoder = fn(&Arc<RowSchema>) -> Box<dyn Decoder>;
+
+fn canal_json(schema: &Arc<RowSchema>) -> Box<dyn Decoder> {
+    Box::new(TiCdc::canal_json(schema, EventTimeFrom::SourceCommit))
+}
+
+fn simple(schema: &Arc<RowSchema>) -> Box<dyn Decoder> {
+    Box::new(TiCdc::simple(schema, EventTimeFrom::SourceCommit))
+}
+
+fn ticdc_debezium(schema: &Arc<RowSchema>) -> Box<dyn Decoder> {
+    Box::new(Debezium::of_ticdc(schema, EventTimeFrom::SourceCommit))
+}
+
+fn resolved(tso: i64) -> Signal {
+    Signal::resolved(tso).unwrap()
+}
+
+/// The samples of the page on Canal-JSON: an update is its new row whether `old` has all columns or the changed ones.
+#[test]
+fn canal_json_samples_are_rows_and_signals() {
+    let names = [
+        "id",
+        "c_tinyint",
+        "c_smallint",
+        "c_mediumint",
+        "c_int",
+        "c_bigint",
+    ];
+    let columns = names.map(|name| (name, Kind::Long, Encoding::Plain));
+    let mut table =
+        Table::of(&columns, &["id"], canal_json).read("ticdc/canal_json", "test.tp_int");
+    assert_eq!(table.signals, [Signal::SchemaChange, resolved(TSO)]);
+    assert!(table.rows.facts().iter().all(|row| {
+        let times = [row.event_time_us, row.commit_time_us];
+        (row.position, row.sub, times) == (TSO, 0, [TSO_US; 2])
+    }));
+    assert_eq!(
+        table.take(&[
+            "_cdc_op",
+            "id",
+            "c_tinyint",
+            "c_int",
+            "c_bigint",
+            "_cdc_unavailable"
+        ]),
+        [
+            "c 2 127 2147483647 9223372036854775807 -",
+            "u 2 0 0 9223372036854775807 -",
+            "u 2 0 0 9223372036854775807 -",
+            "d 2 127 2147483647 9223372036854775807 -",
+        ]
+    );
+}
+
+/// The sixteen bytes of the page on Canal-JSON.
+#[test]
+fn canal_json_bytes_are_characters() {
+    let columns = [
+        ("id", Kind::Int, Encoding::Plain),
+        ("c_varbinary", Kind::Binary, Encoding::Latin1),
+    ];
+    let table = Table::of(&columns, &["id"], canal_json);
+    let rows = table
+        .read("ticdc/canal_json.types", "test.types")
+        .take(&["c_varbinary"]);
+    assert_eq!(rows[0], "05070a0f24322b63783c26fffe2d3746");
+}
+
+/// A column of each type of TiDB, and what it ends up as.
+fn tidb_types(bytes: Encoding) -> Vec<(&'static str, Kind, Encoding)> {
+    let decimal = |precision, scale| Kind::Decimal { precision, scale };
+    vec![
+        ("id", Kind::Int, Encoding::Plain),
+        ("a_boolean", Kind::Boolean, Encoding::Plain),
+        ("a_bigint", Kind::Long, Encoding::Plain),
+        ("a_bigint_unsigned", decimal(20, 0), Encoding::Text),
+        ("a_float", Kind::Float, Encoding::Plain),
+        ("a_double", Kind::Double, Encoding::Plain),
+        ("a_decimal", decimal(10, 2), Encoding::Text),
+        ("a_date", Kind::Date, Encoding::Iso),
+        ("a_time", Kind::Time, Encoding::Iso),
+        ("a_datetime", Kind::Timestamp, Encoding::Iso),
+        ("a_timestamp", Kind::Timestamptz, Encoding::Iso),
+        ("a_year", Kind::Int, Encoding::Plain),
+        ("a_bit", decimal(20, 0), Encoding::Text),
+        ("an_enum", Kind::Int, Encoding::Plain),
+        ("a_set", Kind::Long, Encoding::Plain),
+        ("a_varchar", Kind::String, Encoding::Plain),
+        ("a_text", Kind::String, Encoding::Plain),
+        ("a_json", Kind::String, Encoding::Plain),
+        ("a_stored", Kind::Int, Encoding::Plain),
+        ("a_blob", Kind::Binary, bytes),
+    ]
+}
+
+/// Every type with a value and with null: unsigned beyond 63 bits, all 256 bytes, a character of two surrogates, a time in a zone.
+#[test]
+fn ticdc_values_arrive_exactly() {
+    let every_byte = (0..=255).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    let value = format!(
+        "true -9223372036854775808 18446744073709551615 1.5 -2.25 -99999999.99 2026-11-30 23:59:59.123456 \
+         2026-11-30T10:00:00.123456 2026-11-30T10:00:00.123456Z 2026 9223372036854775809 2 3 grün \u{1F600} line\nbreak \"quoted\" \
+         {{\"a\": [1, \"b\"]}} 42 {every_byte}"
+    );
+    let formats: [(&str, Encoding, MakeDecoder); 2] = [
+        ("ticdc/canal_json.types", Encoding::Latin1, canal_json),
+        ("ticdc/simple.types", Encoding::Plain, simple),
+    ];
+    for (file, bytes, decoder) in formats {
+        let columns = tidb_types(bytes);
+        let names: Vec<&str> = columns.iter().map(|(name, ..)| *name).collect();
+        let rows = Table::of(&columns, &["id"], decoder)
+            .read(file, "test.types")
+            .take(&names);
+        let has = |row: &str| assert!(rows.iter().any(|found| found == row), "{row} in {rows:#?}");
+        has(&format!("1 {value}"));
+        has(&format!("2{}", " -".repeat(19)));
+        if file.contains("simple") {
+            has(&format!("3 {value}"));
+        }
+    }
+}
+
+/// The samples of the page on the Simple protocol.
+#[test]
+fn simple_samples_are_rows_and_signals() {
+    let columns = [
+        ("id", Kind::Int, Encoding::Plain),
+        ("name", Kind::String, Encoding::Plain),
+        ("age", Kind::Int, Encoding::Plain),
+        ("score", Kind::Float, Encoding::Plain),
+    ];
+    let mut table = Table::of(&columns, &["id"], simple).read("ticdc/simple", "simple.user");
+    assert_eq!(
+        table.signals,
+        [
+            Signal::SchemaChange,
+            resolved(447_984_124_732_375_041),
+            Signal::SchemaChange,
+        ]
+    );
+    let positions = table.rows.facts().iter().map(|row| row.position);
+    assert_eq!(
+        positions.collect::<Vec<_>>(),
+        [
+            447_984_084_414_103_554,
+            447_984_099_186_180_098,
+            447_984_114_259_722_243,
+        ]
+    );
+    assert_eq!(table.rows.facts()[0].event_time_us, 1_708_923_661_858_000);
+    assert_eq!(
+        table.take(&["_cdc_op", "id", "name", "age", "score"]),
+        [
+            "c 1 John Doe 25 90.5",
+            "u 1 John Doe 25 95.0",
+            "d 1 John Doe 25 95.0"
+        ]
+    );
+}
+
+/// With the schema and without, with `before` and without, and each kind of message.
+#[test]
+fn ticdc_debezium_samples_are_rows_and_signals() {
+    let columns = [("tiny", Kind::Int, Encoding::Plain)];
+    let mut table =
+        Table::of(&columns, &["tiny"], ticdc_debezium).read("ticdc/debezium", "test.table1");
+    assert_eq!(table.signals, [Signal::SchemaChange, resolved(TSO)]);
+    assert_eq!(table.rows.sources(), ["TiCDC/test_cluster/0".into()]);
+    assert!(table.rows.facts().iter().all(|row| {
+        let times = [row.event_time_us, row.commit_time_us];
+        (row.position, row.sub, times) == (TSO, 0, [TSO_US; 2])
+    }));
+    assert_eq!(
+        table.take(&["_cdc_op", "tiny"]),
+        ["c 1", "c 1", "d 2", "c 1", "u 1", "d 2"],
+        "the update with `before` changes the key"
+    );
+}
+
+/// The values of TiCDC's own test of types.
+#[test]
+fn ticdc_debezium_values_arrive() {
+    let columns = [
+        ("pk", Kind::Int, Encoding::Plain),
+        ("col_d_2023", Kind::Date, Encoding::Days),
+        ("col_dt", Kind::Timestamp, Encoding::Millis),
+        ("col_dt_fsp_6", Kind::Timestamp, Encoding::Micros),
+        ("col_t_fsp_6", Kind::Time, Encoding::Micros),
+        ("col_ts_fsp_6", Kind::Timestamptz, Encoding::Iso),
+        ("col_y", Kind::Int, Encoding::Plain),
+        ("col_bit_1", Kind::Boolean, Encoding::Plain),
+        ("col_bit_5", Kind::Binary, Encoding::Plain),
+        ("col_blob", Kind::Binary, Encoding::Plain),
+        (
+            "col_decimal",
+            Kind::Decimal {
+                precision: 10,
+                scale: 5,
+            },
+            Encoding::Text,
+        ),
+        ("col_double", Kind::Double, Encoding::Plain),
+        ("col_bigint", Kind::Long, Encoding::Plain),
+        ("col_enum", Kind::String, Encoding::Plain),
+        ("col_set", Kind::String, Encoding::Plain),
+        ("col_json", Kind::String, Encoding::Plain),
+        ("col_dt_0000", Kind::Timestamp, Encoding::Millis),
+    ];
+    let names: Vec<&str> = columns.iter().map(|(name, ..)| *name).collect();
+    let table = Table::of(&columns, &["pk"], ticdc_debezium);
+    let rows = table.read("ticdc/debezium.types", "test.foo").take(&names);
+    assert_eq!(
+        rows,
+        [
+            "1 2023-11-30 2023-11-30T12:34:56 2023-11-30T12:34:56.123456 12:34:56.123456 2023-11-30T12:34:56.123456Z 2023 true 10 \
+             666f6f 12345.12345 12345.12345 -9223372036854775808 a a,b [\"foo\"] -"
+        ]
+    );
 }

@@ -628,7 +628,7 @@ spec:
             + "  eventTime: {from: Header}\n  worker: {replicas: 0}\n";
         let faults = faults(&text);
         let expected = [
-            r#"shop/orders: spec.source.format: "Debezium": is none of the choices; write one of DebeziumJson, Json"#,
+            r#"shop/orders: spec.source.format: "Debezium": is none of the choices; write one of DebeziumJson, TicdcDebeziumJson, TicdcSimpleJson, CanalJson, Json"#,
             r#"shop/orders: spec.source.onGapp: "Stop": is no field; did you mean onGap?"#,
             r"shop/orders: spec.sink.commit.interval: 60: is no text; write a text; put numbers and true or false in quotes",
             r"shop/orders: spec.worker.replicas: 0: is out of bounds; write a number from 1 to 64",

@@ -78,7 +78,9 @@ pub struct IngestionPipelineSpec {
 pub struct SourceSpec {
     /// The Kafka cluster and the topics.
     pub kafka: KafkaSpec,
-    /// What the messages are: `DebeziumJson` are Debezium's change events without the schema envelope; `Json` are a state a key, where a null value is a delete.
+    /// What the messages are: `DebeziumJson` are Debezium's change events without the schema envelope; `TicdcDebeziumJson`, `TicdcSimpleJson` and `CanalJson` are what TiDB's TiCDC writes with `protocol=debezium`, `simple` and `canal-json`; `Json` are a state a key, where a null value is a delete.
+    ///
+    /// `CanalJson` needs `enable-tidb-extension=true` in the sink URI of the changefeed. A change of definitions in the topic (a DDL) is passed over; a column that is new in `sink.schema` is added to the table.
     ///
     /// With `Json` the key columns are those of `sink.schema` with `key: true`: fields of the record's key, or the whole key where there is one such column and the key is no object.
     #[schemars(with = "FormatName")]
@@ -308,7 +310,7 @@ pub struct ColumnSpec {
     pub key: Option<bool>,
     /// How the value is written in the message, where the type does not tell; as `Millis` for a `timestamptz`.
     ///
-    /// Built-in default with `DebeziumJson`: `Days` for `date`, `Iso` for `timestamptz`, `Base64` for `decimal` and `binary`; for `time` and `timestamp` it has to be said, because the unit depends on the source's column. With `Json`: `Iso` for all times, `Plain` for `decimal`, `Base64` for `binary`.
+    /// Built-in default with `DebeziumJson`: `Days` for `date`, `Iso` for `timestamptz`, `Base64` for `decimal` and `binary`; for `time` and `timestamp` it has to be said, because the unit depends on the source's column. With `TicdcDebeziumJson` the same, but `Micros` for `time` and `Plain` for `decimal`. With `TicdcSimpleJson`, `CanalJson` and `Json`: `Iso` for all times, `Plain` for `decimal`, and for `binary` `Base64`, with `CanalJson` `Latin1` (a character a byte).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<EncodingName>")]
     pub encoding: Option<Encoding>,
@@ -519,10 +521,10 @@ inline_schema! {
     LengthText: {"type": "string", "maxLength": 16, "pattern": "^([0-9]{1,9}(ms|s|m|h|d))+$"};
     BytesText: {"type": "string", "maxLength": 16, "pattern": "^[0-9]{1,12}(Ki|Mi|Gi|Ti|k|M|G|T)?$"};
     InstantText: {"type": "string", "maxLength": 40, "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,18}(Z|[+-][0-9]{2}:[0-9]{2})$"};
-    FormatName: {"type": "string", "enum": ["DebeziumJson", "Json"]};
+    FormatName: {"type": "string", "enum": ["DebeziumJson", "TicdcDebeziumJson", "TicdcSimpleJson", "CanalJson", "Json"]};
     OnGapName: {"type": "string", "enum": ["Stop", "Continue"]};
     CatalogKindName: {"type": "string", "enum": ["Rest", "Sql"]};
-    EncodingName: {"type": "string", "enum": ["Days", "Seconds", "Millis", "Micros", "Nanos", "Iso", "Plain", "Base64", "Hex"]};
+    EncodingName: {"type": "string", "enum": ["Days", "Seconds", "Millis", "Micros", "Nanos", "Iso", "Plain", "Base64", "Hex", "Latin1"]};
     TermName: {"type": "string", "enum": ["Minimum", "CaughtUp"]};
     LateDataName: {"type": "string", "enum": ["Ignore", "Notify", "Reopen"]};
     UuidText: {"type": "string", "maxLength": 36, "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"};

@@ -101,6 +101,12 @@ pub enum StartFrom {
 pub enum Format {
     /// Debezium's change events in JSON.
     DebeziumJson,
+    /// Debezium's change events in JSON as TiCDC writes them.
+    TicdcDebeziumJson,
+    /// TiCDC's `Simple` protocol in JSON.
+    TicdcSimpleJson,
+    /// Canal's JSON with TiDB's extension, as TiCDC writes it.
+    CanalJson,
     /// Key and value in JSON, one state a key.
     Json,
 }
@@ -411,6 +417,8 @@ pub enum Encoding {
     Base64,
     /// Hexadecimal digits.
     Hex,
+    /// A character up to U+00FF a byte: ISO 8859-1, as in Canal's JSON.
+    Latin1,
 }
 
 /// One field of a table's partitioning.

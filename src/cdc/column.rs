@@ -8,6 +8,7 @@
 )]
 
 use std::mem;
+use std::num::{IntErrorKind, ParseIntError};
 use std::sync::Arc;
 
 use arrow::array::NullBufferBuilder;
@@ -28,6 +29,7 @@ use super::instant::{self, Unit};
 use super::kind::Kind;
 use super::scan::Number;
 use super::schema::{Encoding, SourceColumn};
+use super::zoned;
 
 const PADDING: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -329,6 +331,7 @@ impl Values {
         match &mut self.data {
             Data::String(bytes) => bytes.push(written)?,
             Data::Decimal(values, rule) => values.push(rule.variable(written)?),
+            Data::Timestamp(values, _) => values.push(zoned::timestamp_us(written)?),
             _ => return Err(Misfit::Type),
         }
         self.append_valid();
@@ -433,6 +436,12 @@ impl Bytes {
                     self.data.push(high << 4 | low);
                 }
             }
+            Encoding::Latin1 => {
+                let text = std::str::from_utf8(text).map_err(|_| Misfit::Type)?;
+                for c in text.chars() {
+                    self.data.push(u8::try_from(c).map_err(|_| Misfit::Type)?);
+                }
+            }
             Encoding::Base64Url => BASE64_URL
                 .decode_vec(text, &mut self.data)
                 .map_err(|_| Misfit::Type)?,
@@ -499,10 +508,12 @@ fn narrow(value: f64) -> Result<f32, Misfit> {
 }
 
 fn integer(text: &[u8]) -> Result<i64, Misfit> {
-    std::str::from_utf8(text)
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .ok_or(Misfit::Type)
+    let text = std::str::from_utf8(text).map_err(|_| Misfit::Type)?;
+    text.parse()
+        .map_err(|error: ParseIntError| match error.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => Misfit::Range,
+            _ => Misfit::Type,
+        })
 }
 
 fn double(text: &[u8]) -> Result<f64, Misfit> {

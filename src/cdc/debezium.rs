@@ -1,4 +1,4 @@
-//! Debezium's JSON without the schema envelope: MySQL, MariaDB and PostgreSQL.
+//! Debezium's JSON: MySQL, MariaDB and PostgreSQL without the schema envelope, and as TiCDC writes it.
 //!
 //! A change has `op`, a row image before or after, and a `source` block with commit time and position. A record without `op` is a
 //! heartbeat, a schema change or a transaction's begin or end. One update that changes the key becomes a delete and a create.
@@ -6,23 +6,28 @@
 //! Positions order changes as the source commits them. MySQL, MariaDB: number of the binlog file and position in it, then the row.
 //! PostgreSQL: end of the commit before the row's transaction, then how far behind it the row stands; not the row's own place in the
 //! log, since transactions that overlap write their rows in another order than they commit.
+//!
+//! TiCDC wraps message and key in `payload`, gives the commit timestamp as `source.commit_ts`, which is the position, and sends its
+//! watermarks as `op: m`. A partition does not have its changes in the order of their commits.
 
 use std::sync::Arc;
 
 use super::batch::Rows;
 use super::event_time::EventTimes;
-use super::facts::{Absent, Change, NO_TIME, Op, Snapshot};
+use super::facts::{Absent, Change, EventTime, NO_TIME, Op, Snapshot};
 use super::image::{Image, Span};
 use super::instant::Unit;
 use super::keys::Keys;
 use super::scan::Scan;
 use super::schema::RowSchema;
 use super::source_block::{Binlog, Source, SourceMember, source_members};
-use super::{Bad, Decoded, Decoder, EventTimeFrom, Fault, Record, Signal, UnknownFields};
-use crate::watermark::in_range;
+use super::{Bad, Decoded, Decoder, EventTimeFrom, Fault, Record, Signal, UnknownFields, tso};
 
 /// What Debezium writes for a value that the source left out, unless `unavailable.value.placeholder` says otherwise.
 pub const DEFAULT_PLACEHOLDER: &str = "__debezium_unavailable_value";
+
+/// Every change of TiCDC has its commit timestamp.
+const NO_COMMIT_TS: Bad = Bad::Member("source.commit_ts");
 
 /// Decodes Debezium's JSON into the rows of one table.
 pub struct Debezium {
@@ -36,7 +41,22 @@ pub struct Debezium {
     before_key: Vec<Span>,
     unescaped: String,
     source_id: String,
-    binlog: Binlog,
+    dialect: Dialect,
+}
+
+/// Who writes the messages.
+enum Dialect {
+    /// Debezium's connectors.
+    Connector(Binlog),
+    /// TiCDC.
+    TiCdc(Keys<Wrapping>),
+}
+
+/// The members of what a message of TiCDC is wrapped in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrapping {
+    Payload,
+    Other,
 }
 
 /// The members of an envelope that matter.
@@ -74,6 +94,17 @@ impl Debezium {
         Debezium::with_placeholder(schema, event_time, DEFAULT_PLACEHOLDER)
     }
 
+    /// The same for messages that TiCDC writes.
+    #[must_use]
+    pub fn of_ticdc(schema: &Arc<RowSchema>, event_time: EventTimeFrom) -> Debezium {
+        let wrapping = [("payload".to_owned(), Wrapping::Payload)];
+        // TiCDC leaves a column out where it leaves one out.
+        Debezium {
+            dialect: Dialect::TiCdc(Keys::new(wrapping, Wrapping::Other)),
+            ..Debezium::with_placeholder(schema, event_time, "")
+        }
+    }
+
     /// The same, where the connector's `unavailable.value.placeholder` is not the usual one.
     #[must_use]
     pub fn with_placeholder(
@@ -109,7 +140,7 @@ impl Debezium {
             before_key: vec![(0, 0); schema.key().len()],
             unescaped: String::new(),
             source_id: String::new(),
-            binlog: Binlog::default(),
+            dialect: Dialect::Connector(Binlog::default()),
         }
     }
 }
@@ -128,6 +159,10 @@ impl Decoder for Debezium {
             rows.roll_back_to(first);
             bad.into_fault(&self.schema)
         })
+    }
+
+    fn in_source_order(&self) -> bool {
+        matches!(self.dialect, Dialect::Connector(_))
     }
 
     fn take_unknown(&mut self) -> UnknownFields {
@@ -155,7 +190,7 @@ impl Debezium {
             b't' => (Op::Truncate, 0),
             b'm' | 0 => {
                 rows.roll_back_to(first);
-                return envelope.signal(message).map(Decoded::Signal);
+                return self.signal(&envelope, message).map(Decoded::Signal);
             }
             _ => return Err(Bad::UnknownOperation),
         };
@@ -204,43 +239,47 @@ impl Debezium {
             source_members,
             image,
             before_key,
+            dialect,
             ..
         } = self;
-        scan.object(members, |scan, member| {
-            envelope.see(member)?;
-            match member {
-                Member::Before if scan.object_or_null("before")? => {
-                    envelope.before = scan.at;
-                    if before_key.is_empty() {
-                        scan.skip()
-                    } else {
-                        image.locate_key(scan, before_key)
+        let read = |scan: &mut Scan<'_>| {
+            scan.object(members, |scan, member| {
+                envelope.see(member)?;
+                match member {
+                    Member::Before if scan.object_or_null("before")? => {
+                        envelope.before = scan.at;
+                        if before_key.is_empty() {
+                            scan.skip()
+                        } else {
+                            image.locate_key(scan, before_key)
+                        }
                     }
+                    Member::After if scan.object_or_null("after")? => {
+                        envelope.after = scan.at;
+                        image.fill(scan, rows)
+                    }
+                    Member::Source if scan.object_or_null("source")? => {
+                        let source = &mut envelope.source;
+                        scan.object(source_members, |scan, member| source.read(member, scan))
+                    }
+                    Member::Op => {
+                        envelope.op = operation(scan)?;
+                        Ok(())
+                    }
+                    Member::Clock => {
+                        envelope.clock_ms = scan.int()?;
+                        Ok(())
+                    }
+                    Member::Status => {
+                        envelope.status = scan.plain_text()?.unwrap_or_default();
+                        Ok(())
+                    }
+                    Member::Before | Member::After | Member::Source => Ok(()),
+                    _ => scan.skip(),
                 }
-                Member::After if scan.object_or_null("after")? => {
-                    envelope.after = scan.at;
-                    image.fill(scan, rows)
-                }
-                Member::Source if scan.object_or_null("source")? => {
-                    let source = &mut envelope.source;
-                    scan.object(source_members, |scan, member| source.read(member, scan))
-                }
-                Member::Op => {
-                    envelope.op = operation(scan)?;
-                    Ok(())
-                }
-                Member::Clock => {
-                    envelope.clock_ms = scan.int()?;
-                    Ok(())
-                }
-                Member::Status => {
-                    envelope.status = scan.plain_text()?.unwrap_or_default();
-                    Ok(())
-                }
-                Member::Before | Member::After | Member::Source => Ok(()),
-                _ => scan.skip(),
-            }
-        })?;
+            })
+        };
+        dialect.unwrap(&mut scan, read)?;
         scan.end()?;
         Ok(envelope)
     }
@@ -250,6 +289,19 @@ impl Debezium {
         let mut scan = Scan::new(message, &mut self.unescaped);
         scan.at = place;
         self.image.fill(&mut scan, rows)
+    }
+
+    /// What a message without a row says.
+    #[cold]
+    fn signal(&self, envelope: &Envelope, message: &[u8]) -> Result<Signal, Bad> {
+        match (&self.dialect, envelope.op) {
+            (Dialect::TiCdc(_), b'm') => {
+                let resolved = envelope.source.commit_tso.and_then(Signal::resolved);
+                resolved.ok_or(NO_COMMIT_TS)
+            }
+            (Dialect::Connector(_), b'm') => Ok(Signal::LogicalMessage),
+            _ => envelope.signal(message),
+        }
     }
 
     /// Whether both images have the whole key, and not the same. One writer writes one value in one way: bytes decide.
@@ -282,13 +334,25 @@ impl Debezium {
             && self.schema.key().iter().any(|c| !rows.has(*c))
         {
             let mut scan = Scan::new(key, &mut self.unescaped);
-            self.key.fill_rest(&mut scan, rows)?;
+            let image = &mut self.key;
+            self.dialect
+                .unwrap(&mut scan, |scan| image.fill_rest(scan, rows))?;
         }
         let id = source.parts(message);
         if !is_joined(self.source_id.as_bytes(), id) {
             self.source_id = id.map(String::from_utf8_lossy).join("/");
         }
-        let (position, sub) = self.binlog.position(message, source, record.offset);
+        let ((position, sub), commit_time) = match &mut self.dialect {
+            Dialect::Connector(binlog) => (
+                binlog.position(message, source, record.offset),
+                source.commit_time(message),
+            ),
+            Dialect::TiCdc(_) => {
+                let tso = source.commit_tso.ok_or(NO_COMMIT_TS)?;
+                let commit_us = tso::time_us(tso).ok_or(NO_COMMIT_TS)?;
+                ((tso, 0), EventTime::At(commit_us))
+            }
+        };
         let image = (&self.image, &*self.schema, message);
         let snapshot = match (op, source.snapshot) {
             (Op::Read, Snapshot::Streamed) => Snapshot::Initial,
@@ -296,10 +360,11 @@ impl Debezium {
         };
         let change = Change {
             op,
-            event_time: self
-                .event_times
-                .of(record, image, || source.commit_time(message)),
-            commit_time_us: source.time_us.filter(|us| in_range(*us)).unwrap_or(NO_TIME),
+            event_time: self.event_times.of(record, image, || commit_time),
+            commit_time_us: match commit_time {
+                EventTime::At(us) => us,
+                EventTime::Unusable(_) | EventTime::Missing => NO_TIME,
+            },
             position,
             sub,
             source: rows.source(&self.source_id),
@@ -314,6 +379,30 @@ impl Debezium {
                 Absent::Unavailable
             },
         )
+    }
+}
+
+impl Dialect {
+    /// Reads the object that matters, which TiCDC wraps in another one.
+    #[inline]
+    fn unwrap(
+        &mut self,
+        scan: &mut Scan<'_>,
+        mut read: impl FnMut(&mut Scan<'_>) -> Result<(), Bad>,
+    ) -> Result<(), Bad> {
+        let Dialect::TiCdc(wrapping) = self else {
+            return read(scan);
+        };
+        let mut found = false;
+        scan.object(wrapping, |scan, member| match member {
+            Wrapping::Payload if found || scan.token() != b'{' => Err(Bad::Member("payload")),
+            Wrapping::Payload => {
+                found = true;
+                read(scan)
+            }
+            Wrapping::Other => scan.skip(),
+        })?;
+        if found { Ok(()) } else { Err(Bad::NoPayload) }
     }
 }
 
@@ -337,12 +426,9 @@ impl Envelope {
         self.seen & (1 << (member as u16)) != 0
     }
 
-    /// What a message without a row says.
+    /// What a message without an operation says.
     #[cold]
     fn signal(&self, message: &[u8]) -> Result<Signal, Bad> {
-        if self.op == b'm' {
-            return Ok(Signal::LogicalMessage);
-        }
         if self.has(Member::Schema) && self.has(Member::Payload) {
             return Err(Bad::SchemaEnvelope);
         }

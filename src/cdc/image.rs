@@ -85,6 +85,36 @@ impl Image {
         self.fill_unless(scan, rows, Rows::has)
     }
 
+    /// Fills the columns that the open row does not have from the object here, which has been filled from before: what it has
+    /// that the table does not was counted then.
+    pub(super) fn fill_missing(&mut self, scan: &mut Scan<'_>, rows: &mut Rows) -> Result<(), Bad> {
+        let Image {
+            keys,
+            spans,
+            placeholder,
+            ..
+        } = self;
+        scan.object(keys, |scan, slot| match slot {
+            Slot::Column(c) | Slot::Watched(c, _) if rows.has(c) => scan.skip(),
+            Slot::Column(c) => fill_column(scan, c, rows, placeholder),
+            Slot::Watched(c, place) => {
+                scan.token();
+                let from = scan.at;
+                fill_column(scan, c, rows, placeholder)?;
+                spans[place] = (from, scan.at);
+                Ok(())
+            }
+            Slot::Field(place) => {
+                let found = scan.span()?;
+                if spans[place] == NOWHERE {
+                    spans[place] = found;
+                }
+                Ok(())
+            }
+            Slot::Unknown => scan.skip(),
+        })
+    }
+
     #[inline(always)]
     fn fill_unless(
         &mut self,

@@ -23,6 +23,9 @@ mod schema;
 mod source_block;
 #[cfg(test)]
 mod testing;
+mod ticdc;
+mod tso;
+mod zoned;
 
 pub use batch::Rows;
 pub use debezium::{DEFAULT_PLACEHOLDER, Debezium};
@@ -33,6 +36,7 @@ pub use partitions::SourcePartition;
 pub use schema::{
     Encoding, Metadata, RowSchema, RowSettings, SchemaFault, SourceColumn, metadata_columns,
 };
+pub use ticdc::TiCdc;
 
 /// The headers of a record, read only when somebody asks.
 pub trait Headers {
@@ -86,6 +90,11 @@ pub trait Decoder: Send {
     /// A `Fault` when the record is neither; `rows` is then as it was before.
     fn decode(&mut self, record: &Record<'_>, rows: &mut Rows) -> Result<Decoded, Fault>;
 
+    /// Whether a partition has the changes of a source in the order of their positions, unless the source sends them again.
+    fn in_source_order(&self) -> bool {
+        true
+    }
+
     /// Fields that the table has no column for, since the last call.
     fn take_unknown(&mut self) -> UnknownFields;
 }
@@ -109,7 +118,15 @@ pub enum Signal {
         /// The connector's clock.
         clock_us: i64,
     },
-    /// The source's table definitions changed.
+    /// TiCDC sent every change below this timestamp into the partition: what comes later was committed then or later, or had
+    /// come before.
+    Resolved {
+        /// The timestamp, greater than 0.
+        tso: i64,
+        /// Its milliseconds, µs since 1970-01-01 UTC: no new change was committed before.
+        time_us: i64,
+    },
+    /// The source's table definitions, or a change of them.
     SchemaChange,
     /// A transaction began in the source.
     TransactionBegin,
@@ -177,6 +194,24 @@ pub enum Fault {
     /// An operation nobody knows.
     #[error("unknown \"op\"; expected one of c, u, d, r, t, m")]
     UnknownOperation,
+    /// A kind of message nobody knows, or none.
+    #[error(
+        "\"type\" is missing or unknown; expected INSERT, UPDATE, DELETE, a watermark or a change of definitions; is the topic's format right?"
+    )]
+    UnknownType,
+    /// A change without TiDB's extension.
+    #[error(
+        "the change has no \"_tidb.commitTs\"; set enable-tidb-extension=true in the sink URI of the changefeed"
+    )]
+    NoExtension,
+    /// A message of TiCDC's Debezium flavour that is none.
+    #[error("the message or its key has no \"payload\"; is the topic's format right?")]
+    NoPayload,
+    /// A row that was too large for its message.
+    #[error(
+        "the row was too large for its message, which holds its key only; raise max-message-bytes in the sink URI of the changefeed"
+    )]
+    Incomplete,
     /// A change without its row.
     #[error("a change of kind \"{op}\" without a row image")]
     NoImage {
@@ -223,6 +258,14 @@ pub enum Fault {
         /// Its type.
         kind: Kind,
     },
+    /// A date and time in a zone nobody knows.
+    #[error(
+        "column \"{column}\": the value's time zone is not known here; run TiCDC with --tz=UTC"
+    )]
+    Zone {
+        /// The column.
+        column: String,
+    },
     /// A required column without a value.
     #[error(
         "column \"{column}\" is required and the change has no value for it; make the column optional"
@@ -264,6 +307,10 @@ enum Bad {
     SchemaEnvelope,
     NoOperation,
     UnknownOperation,
+    UnknownType,
+    NoExtension,
+    NoPayload,
+    Incomplete,
     NoImage(u8),
     Empty,
     Key,
@@ -275,6 +322,7 @@ enum Misfit {
     Type,
     Range,
     Unit,
+    Zone,
     Required,
 }
 
@@ -300,11 +348,16 @@ impl Bad {
                 column: column(c),
                 kind: kind(c),
             },
+            Bad::Misfit(c, Misfit::Zone) => Fault::Zone { column: column(c) },
             Bad::Misfit(c, Misfit::Required) => Fault::Required { column: column(c) },
             Bad::Member(member) => Fault::Member { member },
             Bad::SchemaEnvelope => Fault::SchemaEnvelope,
             Bad::NoOperation => Fault::NoOperation,
             Bad::UnknownOperation => Fault::UnknownOperation,
+            Bad::UnknownType => Fault::UnknownType,
+            Bad::NoExtension => Fault::NoExtension,
+            Bad::NoPayload => Fault::NoPayload,
+            Bad::Incomplete => Fault::Incomplete,
             Bad::NoImage(op) => Fault::NoImage { op: char::from(op) },
             Bad::Empty => Fault::Empty,
             Bad::Key => Fault::Key {

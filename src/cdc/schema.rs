@@ -39,6 +39,8 @@ pub enum Encoding {
     Base64Url,
     /// Bytes as hexadecimal digits.
     Hex,
+    /// Bytes as text of characters up to U+00FF, one a byte: ISO 8859-1, as Canal writes them.
+    Latin1,
 }
 
 impl Encoding {
@@ -63,7 +65,9 @@ impl Encoding {
             Encoding::Days => matches!(kind, Kind::Date),
             Encoding::Text => matches!(kind, Kind::Decimal { .. }),
             Encoding::Base64 => matches!(kind, Kind::Decimal { .. } | Kind::Binary),
-            Encoding::Base64Url | Encoding::Hex => matches!(kind, Kind::Binary),
+            Encoding::Base64Url | Encoding::Hex | Encoding::Latin1 => {
+                matches!(kind, Kind::Binary)
+            }
         }
     }
 }

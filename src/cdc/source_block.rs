@@ -1,12 +1,12 @@
 //! Debezium's `source` block: who sent a change, when it was committed, and where it stands in the source's order.
 
-use super::Bad;
 use super::event_time::usable;
 use super::facts::{EventTime, Snapshot};
 use super::image::Span;
 use super::instant::Unit;
 use super::keys::Keys;
 use super::scan::Scan;
+use super::{Bad, tso};
 
 /// The members of a source block that matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub(super) enum SourceMember {
     Row,
     Lsn,
     Sequence,
+    CommitTs,
     Other,
 }
 
@@ -29,7 +30,7 @@ pub(super) enum SourceMember {
 #[derive(Default)]
 pub(super) struct Source {
     /// The finest commit time, how it was written, and how fine it is.
-    pub(super) time_us: Option<i64>,
+    time_us: Option<i64>,
     time: Span,
     fineness: u8,
     pub(super) snapshot: Snapshot,
@@ -42,6 +43,8 @@ pub(super) struct Source {
     row: i64,
     lsn: Option<i64>,
     last_commit_lsn: Option<i64>,
+    /// TiCDC's commit timestamp.
+    pub(super) commit_tso: Option<i64>,
 }
 
 /// The number of the binlog file named last.
@@ -67,6 +70,7 @@ pub(super) fn source_members() -> Keys<SourceMember> {
         ("row", SourceMember::Row),
         ("lsn", SourceMember::Lsn),
         ("sequence", SourceMember::Sequence),
+        ("commit_ts", SourceMember::CommitTs),
     ];
     Keys::new(
         members.map(|(name, member)| (name.to_owned(), member)),
@@ -89,6 +93,7 @@ impl Source {
             SourceMember::Row => self.row = scan.int()?.unwrap_or(0),
             SourceMember::Lsn => self.lsn = scan.int()?,
             SourceMember::Sequence => self.last_commit_lsn = first_of_sequence(scan)?,
+            SourceMember::CommitTs => self.commit_tso = tso::read(scan)?,
             SourceMember::Other => return scan.skip(),
         }
         Ok(())

@@ -13,8 +13,8 @@ use arrow::array::RecordBatch;
 
 use crate::cdc::{NO_TIME, Op, RowFacts, Rows, Snapshot, SourcePartition};
 use crate::watermark::{
-    Bounds, CellCounts, Digest, Excluded, Grid, NewestChange, PartitionStats, RowTime, Say, Sketch,
-    SourcePositions,
+    Bounds, CellCounts, Digest, Excluded, Grid, Judged, NewestChange, PartitionStats, RowTime, Say,
+    Sketch, SourcePositions,
 };
 
 /// Rows on their way into the files.
@@ -66,11 +66,22 @@ pub struct EventTimes {
     pub sketch: Option<Sketch>,
 }
 
+/// How the rows of a pipeline are to be read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    /// The event time is a column that updates and deletes carry on: only created rows have a say, the others count as without
+    /// one.
+    pub creates_only: bool,
+    /// A partition has the changes of a source in the order of their positions. Where it does not, a position below the
+    /// greatest one is no replay.
+    pub in_source_order: bool,
+}
+
 /// Gathers [`EventTimes`] while a batch is open.
 pub(super) struct EventTimeStatistics {
     bounds: Bounds,
     grid: Grid,
-    creates_only: bool,
+    reading: Reading,
     partitions: Vec<Gathering>,
     times: Vec<i64>,
     rows: u64,
@@ -87,14 +98,13 @@ struct Gathering {
 }
 
 impl EventTimeStatistics {
-    /// Nothing seen yet. `creates_only`: the event time is a column that updates and deletes carry on, so that only created
-    /// rows have a say; the others count as without one.
+    /// Nothing seen yet.
     #[must_use]
-    pub(super) fn new(bounds: &Bounds, grid: Grid, creates_only: bool) -> Self {
+    pub(super) fn new(bounds: &Bounds, grid: Grid, reading: Reading) -> Self {
         Self {
             bounds: bounds.clone(),
             grid,
-            creates_only,
+            reading,
             partitions: Vec::new(),
             times: Vec::new(),
             rows: 0,
@@ -118,8 +128,11 @@ impl EventTimeStatistics {
             let facts = rows.facts()[row];
             let source = &rows.sources()[facts.source as usize];
             let commit_time_us = some(facts.commit_time_us);
-            let judged =
-                positions[facts.partition as usize].judge(source, facts.position, commit_time_us);
+            let judged = if self.reading.in_source_order {
+                positions[facts.partition as usize].judge(source, facts.position, commit_time_us)
+            } else {
+                Judged::NEWS
+            };
             if judged.replayed || judged.counter != 0 {
                 rows.set_verdict(row, judged.replayed, judged.counter);
             }
@@ -127,7 +140,7 @@ impl EventTimeStatistics {
                 self.bounds.say(
                     &RowTime {
                         event_time_us: some(facts.event_time_us)
-                            .filter(|_| !self.creates_only || facts.op == Op::Create),
+                            .filter(|_| !self.reading.creates_only || facts.op == Op::Create),
                         record_time_us: some(facts.record_time_us),
                         snapshot: facts.snapshot != Snapshot::Streamed,
                         replayed: judged.replayed,

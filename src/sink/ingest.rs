@@ -14,7 +14,7 @@ use iceberg::spec::DataFile;
 
 use super::Error;
 use super::accumulate::{
-    Accumulator, AccumulatorFactory, EventTimeStatistics, EventTimes, Observed,
+    Accumulator, AccumulatorFactory, EventTimeStatistics, EventTimes, Observed, Reading,
 };
 use super::fence::OffsetRange;
 use crate::cdc::{self, Decoded, Decoder, Fault, Record, Rows, Signal};
@@ -141,7 +141,10 @@ impl Ingest {
             statistics: EventTimeStatistics::new(
                 &parts.policy.bounds,
                 parts.policy.grid,
-                parts.creates_only,
+                Reading {
+                    creates_only: parts.creates_only,
+                    in_source_order: parts.decoder.in_source_order(),
+                },
             ),
             accumulators: parts.accumulators.iter().map(|make| make()).collect(),
             tracks: Vec::new(),
@@ -481,6 +484,7 @@ fn signal_name(signal: Signal) -> &'static str {
     match signal {
         Signal::Tombstone => "tombstone",
         Signal::Heartbeat { .. } => "heartbeat",
+        Signal::Resolved { .. } => "resolved",
         Signal::SchemaChange => "schema-change",
         Signal::TransactionBegin | Signal::TransactionEnd => "transaction",
         Signal::LogicalMessage => "logical-message",

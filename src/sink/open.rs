@@ -18,7 +18,7 @@ use crate::api::worker::{
 use crate::api::{EffectiveSpec, Reason};
 use crate::cdc::{
     self, Debezium, Decoder, Encoding, EventTimeFrom, KeyValue, Kind, RowSchema, RowSettings,
-    metadata_columns,
+    TiCdc, metadata_columns,
 };
 use crate::kafka::{Settings, StartFrom, Topics};
 use crate::lake::catalog::CatalogSettings;
@@ -295,7 +295,7 @@ pub(super) fn decoder(
         .map(str::to_owned)
         .collect();
     let columns = spec.sink.schema.iter().flatten();
-    let encodings: BTreeMap<String, Encoding> = columns
+    let mut encodings: BTreeMap<String, Encoding> = columns
         .filter_map(|column| {
             Some((
                 column.name.clone(),
@@ -303,6 +303,15 @@ pub(super) fn decoder(
             ))
         })
         .collect();
+    let arrow = arrow_schema(table)?;
+    // Of columns that the manifest does not name: bytes in the wrong alphabet could be read as others.
+    let usual = worker::Encoding::usual(spec.source.format, worker::ColumnType::Binary);
+    for field in arrow.fields() {
+        if let (Some(Kind::Binary), Some(usual)) = (Kind::of(field.data_type()), usual) {
+            let usual = encoding(usual, worker::ColumnType::Binary);
+            encodings.entry(field.name().clone()).or_insert(usual);
+        }
+    }
     let settings = RowSettings {
         metadata_prefix: &spec.sink.metadata_prefix,
         key: &key,
@@ -310,7 +319,7 @@ pub(super) fn decoder(
     };
     let refused =
         |fault: cdc::SchemaFault| Error::refused(Reason::SchemaMismatch, fault.to_string());
-    let rows = RowSchema::new(arrow_schema(table)?, settings).map_err(refused)?;
+    let rows = RowSchema::new(arrow, settings).map_err(refused)?;
     let event_time = match &spec.event_time {
         EventTime::SourceCommit => EventTimeFrom::SourceCommit,
         EventTime::Column { name, .. } => EventTimeFrom::Column(name.clone()),
@@ -319,6 +328,9 @@ pub(super) fn decoder(
     };
     let decoder: Box<dyn Decoder> = match spec.source.format {
         Format::DebeziumJson => Box::new(Debezium::new(&rows, event_time)),
+        Format::TicdcDebeziumJson => Box::new(Debezium::of_ticdc(&rows, event_time)),
+        Format::TicdcSimpleJson => Box::new(TiCdc::simple(&rows, event_time)),
+        Format::CanalJson => Box::new(TiCdc::canal_json(&rows, event_time)),
         Format::Json => Box::new(KeyValue::new(&rows, event_time).map_err(refused)?),
     };
     Ok((rows, decoder))
@@ -337,6 +349,7 @@ fn encoding(encoding: worker::Encoding, data_type: worker::ColumnType) -> Encodi
         E::Plain => Encoding::Plain,
         E::Base64 => Encoding::Base64,
         E::Hex => Encoding::Hex,
+        E::Latin1 => Encoding::Latin1,
     }
 }
 

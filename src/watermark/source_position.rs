@@ -29,6 +29,14 @@ pub struct Judged {
     pub replayed: bool,
 }
 
+impl Judged {
+    /// Of the first incarnation, and new.
+    pub const NEWS: Judged = Judged {
+        counter: 0,
+        replayed: false,
+    };
+}
+
 /// The greatest position of each incarnation, the last used first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourcePositions {

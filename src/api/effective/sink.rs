@@ -323,7 +323,7 @@ pub(super) fn parse_transforms(text: &str) -> Option<Vec<Transform>> {
     (!transforms.is_empty()).then_some(transforms)
 }
 
-const ALL_ENCODINGS: [Encoding; 9] = [
+const ALL_ENCODINGS: [Encoding; 10] = [
     Encoding::Days,
     Encoding::Seconds,
     Encoding::Millis,
@@ -333,6 +333,7 @@ const ALL_ENCODINGS: [Encoding; 9] = [
     Encoding::Plain,
     Encoding::Base64,
     Encoding::Hex,
+    Encoding::Latin1,
 ];
 
 pub(super) fn is_encoding_of(encoding: Encoding, data_type: ColumnType) -> bool {
@@ -347,7 +348,10 @@ pub(super) fn is_encoding_of(encoding: Encoding, data_type: ColumnType) -> bool 
                 | Encoding::Iso
         ),
         ColumnType::Decimal(..) => matches!(encoding, Encoding::Plain | Encoding::Base64),
-        ColumnType::Binary => matches!(encoding, Encoding::Base64 | Encoding::Hex),
+        ColumnType::Binary => matches!(
+            encoding,
+            Encoding::Base64 | Encoding::Hex | Encoding::Latin1
+        ),
         _ => false,
     }
 }
@@ -369,15 +373,19 @@ impl Encoding {
     /// `time` and `timestamp`, whose unit depends on the source's column and has to be said.
     #[must_use]
     pub fn usual(format: Format, data_type: ColumnType) -> Option<Self> {
-        match (format, data_type) {
-            (Format::DebeziumJson, ColumnType::Date) => Some(Self::Days),
-            (Format::DebeziumJson, ColumnType::Decimal(..)) | (_, ColumnType::Binary) => {
-                Some(Self::Base64)
+        use ColumnType as C;
+        use Format as F;
+        Some(match (format, data_type) {
+            (F::CanalJson, C::Binary) => Self::Latin1,
+            (F::DebeziumJson, C::Decimal(..)) | (_, C::Binary) => Self::Base64,
+            (_, C::Decimal(..)) => Self::Plain,
+            (F::DebeziumJson | F::TicdcDebeziumJson, C::Date) => Self::Days,
+            (F::TicdcDebeziumJson, C::Time) => Self::Micros,
+            (F::DebeziumJson, C::Time) | (F::DebeziumJson | F::TicdcDebeziumJson, C::Timestamp) => {
+                return None;
             }
-            (Format::Json, ColumnType::Date | ColumnType::Time | ColumnType::Timestamp)
-            | (_, ColumnType::TimestampTz) => Some(Self::Iso),
-            (Format::Json, ColumnType::Decimal(..)) => Some(Self::Plain),
-            _ => None,
-        }
+            (_, C::Date | C::Time | C::Timestamp | C::TimestampTz) => Self::Iso,
+            _ => return None,
+        })
     }
 }

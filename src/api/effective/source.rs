@@ -214,7 +214,10 @@ impl Rules {
 
     pub(super) fn event_time(&mut self, spec: &IngestionPipelineSpec) -> EventTime {
         let default = match spec.source.format {
-            Format::DebeziumJson => EventTimeFrom::SourceCommit,
+            Format::DebeziumJson
+            | Format::TicdcDebeziumJson
+            | Format::TicdcSimpleJson
+            | Format::CanalJson => EventTimeFrom::SourceCommit,
             Format::Json => EventTimeFrom::RecordTimestamp,
         };
         let none = EventTimeSpec {
