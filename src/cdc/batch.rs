@@ -114,11 +114,10 @@ impl Rows {
         &self.sources
     }
 
-    /// What the sink found out about a row; until then it is no replay and of the first incarnation.
-    pub fn set_verdict(&mut self, row: usize, replayed: bool, incarnation: u32) {
-        let facts = &mut self.facts[row];
-        facts.replayed = replayed;
-        facts.incarnation = incarnation;
+    /// The facts of each row, for the sink's verdict (until then a row is no replay and of the first incarnation), and the
+    /// sources by place.
+    pub fn facts_mut(&mut self) -> (&mut [RowFacts], &[Arc<str>]) {
+        (&mut self.facts, &self.sources)
     }
 
     /// Takes all rows as a batch in the table's schema and begins anew.

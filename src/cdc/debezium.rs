@@ -548,7 +548,8 @@ mod tests {
         };
         assert_eq!(topic.rows.facts(), [facts]);
         assert_eq!(topic.rows.sources(), ["mysql/shop/184054".into()]);
-        topic.rows.set_verdict(0, true, 4);
+        let (facts, _) = topic.rows.facts_mut();
+        (facts[0].replayed, facts[0].incarnation) = (true, 4);
         let all = [
             "id",
             "price",

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
-use crate::cdc::{NO_TIME, Op, RowFacts, Rows, Snapshot, SourcePartition};
+use crate::cdc::{NO_TIME, Op, RowFacts, Snapshot, SourcePartition};
 use crate::watermark::{
     Bounds, CellCounts, Digest, Excluded, Grid, Judged, NewestChange, PartitionStats, RowTime, Say,
     Sketch, SourcePositions,
@@ -68,7 +68,7 @@ pub struct EventTimes {
 
 /// How the rows of a pipeline are to be read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
+pub(crate) struct Reading {
     /// The event time is a column that updates and deletes carry on: only created rows have a say, the others count as without
     /// one.
     pub creates_only: bool,
@@ -78,7 +78,7 @@ pub(super) struct Reading {
 }
 
 /// Gathers [`EventTimes`] while a batch is open.
-pub(super) struct EventTimeStatistics {
+pub(crate) struct EventTimeStatistics {
     bounds: Bounds,
     grid: Grid,
     reading: Reading,
@@ -100,7 +100,7 @@ struct Gathering {
 impl EventTimeStatistics {
     /// Nothing seen yet.
     #[must_use]
-    pub(super) fn new(bounds: &Bounds, grid: Grid, reading: Reading) -> Self {
+    pub(crate) fn new(bounds: &Bounds, grid: Grid, reading: Reading) -> Self {
         Self {
             bounds: bounds.clone(),
             grid,
@@ -113,29 +113,28 @@ impl EventTimeStatistics {
         }
     }
 
-    /// Judges rows before they become a batch: marks replays, and says for each row whether it counts. `positions` are the
-    /// source positions by place of the partition, as far as they have got.
-    pub(super) fn judge(
+    /// Judges rows before they become a batch: marks replays, and says for each row whether it counts. `sources` are the names
+    /// of the sources by place, `positions` how far they have got by place of the partition.
+    pub(crate) fn judge(
         &self,
-        rows: &mut Rows,
+        rows: &mut [RowFacts],
+        sources: &[Arc<str>],
         positions: &mut [SourcePositions],
         now_us: i64,
         says: &mut Vec<Say>,
     ) {
         says.clear();
         says.reserve(rows.len());
-        for row in 0..rows.len() {
-            let facts = rows.facts()[row];
-            let source = &rows.sources()[facts.source as usize];
+        for facts in rows {
+            let source = &sources[facts.source as usize];
             let commit_time_us = some(facts.commit_time_us);
             let judged = if self.reading.in_source_order {
                 positions[facts.partition as usize].judge(source, facts.position, commit_time_us)
             } else {
                 Judged::NEWS
             };
-            if judged.replayed || judged.counter != 0 {
-                rows.set_verdict(row, judged.replayed, judged.counter);
-            }
+            facts.replayed = judged.replayed;
+            facts.incarnation = judged.counter;
             says.push(
                 self.bounds.say(
                     &RowTime {
@@ -152,7 +151,7 @@ impl EventTimeStatistics {
     }
 
     /// Looks at judged rows.
-    pub(super) fn observe(&mut self, facts: &[RowFacts], says: &[Say]) {
+    pub(crate) fn observe(&mut self, facts: &[RowFacts], says: &[Say]) {
         self.rows += facts.len() as u64;
         let runs = facts.chunk_by(|a, b| a.partition == b.partition);
         let mut from = 0;
@@ -201,20 +200,20 @@ impl EventTimeStatistics {
     }
 
     /// Counts a message that no decoder understood.
-    pub(super) fn count_undecodable(&mut self) {
+    pub(crate) fn count_undecodable(&mut self) {
         self.excluded.undecodable += 1;
     }
 
     /// How many rows there are so far, and messages that no decoder understood.
     #[must_use]
-    pub(super) fn records(&self) -> u64 {
+    pub(crate) fn records(&self) -> u64 {
         self.rows + self.excluded.undecodable
     }
 
     /// What the partition at `place` would show if the batch were sealed now, without its quantiles: the least stands for
     /// each. Good enough to see whether a cell could close.
     #[must_use]
-    pub(super) fn outlook(&self, place: usize) -> PartitionTimes {
+    pub(crate) fn outlook(&self, place: usize) -> PartitionTimes {
         let Some(gathering) = self.partitions.get(place) else {
             return PartitionTimes::default();
         };
@@ -234,7 +233,7 @@ impl EventTimeStatistics {
     }
 
     /// The statistics of the batch; everything begins anew.
-    pub(super) fn seal(&mut self) -> EventTimes {
+    pub(crate) fn seal(&mut self) -> EventTimes {
         let mut sketches = Vec::with_capacity(self.partitions.len());
         let mut partitions = Vec::with_capacity(self.partitions.len());
         for gathering in &mut self.partitions {

@@ -8,14 +8,17 @@
 use std::time::Duration;
 
 /// Closed files of this number are worth a commit of their own.
-pub(super) const FILES_DUE: usize = 32;
+pub(crate) const FILES_DUE: usize = 32;
 
 /// The least time between two commits, unless the interval itself is shorter.
-pub(super) const LEAST_GAP: Duration = Duration::from_secs(5);
+pub(crate) const LEAST_GAP: Duration = Duration::from_secs(5);
+
+/// How often it is worked out whether the rows at hand could close a cell.
+const OUTLOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The cadence of one worker's commits.
 #[derive(Clone, Debug)]
-pub(super) struct Cadence {
+pub(crate) struct Cadence {
     interval: Duration,
     /// This worker's place within the interval.
     phase: Duration,
@@ -23,11 +26,28 @@ pub(super) struct Cadence {
     /// A moving mean of what an attempt takes.
     attempt: Duration,
     last: Option<Duration>,
+    /// When the table was last looked at.
+    looked: Duration,
+    /// When it was last worked out whether the rows at hand could close a cell.
+    outlooked: Duration,
+    /// Whether the open cell could have closed at the last turn.
+    closable: bool,
+}
+
+/// What is due in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nothing.
+    Rest,
+    /// To work out whether the rows at hand would close a cell: then a commit may be ([`Cadence::due`]).
+    Outlook,
+    /// To ask the cluster, and go to the table.
+    Ask,
 }
 
 /// What waits to be committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     /// Rows read and not committed.
     pub rows: u64,
     /// Files already closed.
@@ -37,7 +57,7 @@ pub(super) struct Waiting {
 impl Cadence {
     /// A cadence of `interval` among `workers` workers; `seed` spreads them over the interval.
     #[must_use]
-    pub(super) fn new(interval: Duration, workers: u32, seed: u64) -> Self {
+    pub(crate) fn new(interval: Duration, workers: u32, seed: u64) -> Self {
         let workers = workers.max(1);
         let share = u32::try_from(seed % 1000).unwrap_or(0);
         let phase = if workers > 1 {
@@ -51,30 +71,65 @@ impl Cadence {
             workers,
             attempt: Duration::ZERO,
             last: None,
+            looked: Duration::ZERO,
+            outlooked: Duration::ZERO,
+            closable: false,
         }
     }
 
     /// The interval in force: longer than the one asked for where attempts take long, so that workers × attempt stays below a
     /// third of it.
     #[must_use]
-    pub(super) fn interval(&self) -> Duration {
+    pub(crate) fn interval(&self) -> Duration {
         self.interval.max(self.attempt * self.workers * 3)
     }
 
     /// The start of the cadence: the first commit comes after the phase and one interval at most.
-    pub(super) fn start(&mut self, now: Duration) {
+    pub(crate) fn start(&mut self, now: Duration) {
         self.last = Some((now + self.phase).saturating_sub(self.interval));
+        (self.looked, self.outlooked) = (now, now);
+    }
+
+    /// The table is looked at.
+    pub(crate) fn look(&mut self, now: Duration) {
+        self.looked = now;
+    }
+
+    /// Whether the open cell could have closed at the last turn, were all rows there.
+    #[must_use]
+    pub(crate) fn is_closable(&self) -> bool {
+        self.closable
+    }
+
+    /// What is due now. `closable`: the clock has passed the end of the open cell and the greatest delay.
+    pub(crate) fn turn(&mut self, now: Duration, waiting: Waiting, closable: bool) -> Turn {
+        let just_closable = closable && !self.closable;
+        self.closable = closable;
+        let rested = now.saturating_sub(self.looked) >= LEAST_GAP.min(self.interval());
+        if just_closable && rested || self.look_due(now, self.looked) {
+            return Turn::Ask;
+        }
+        let outlook_every = OUTLOOK_EVERY.min(self.interval() / 4);
+        if closable && waiting.rows > 0 && now.saturating_sub(self.outlooked) >= outlook_every {
+            self.outlooked = now;
+            return Turn::Outlook;
+        }
+        if self.due(now, waiting, false) {
+            Turn::Ask
+        } else {
+            Turn::Rest
+        }
     }
 
     /// A commit was made at `now`, and took `attempt` for each try.
-    pub(super) fn committed(&mut self, now: Duration, attempt: Duration) {
+    pub(crate) fn committed(&mut self, now: Duration, attempt: Duration) {
         self.attempt = (self.attempt * 3 + attempt) / 4;
         self.last = Some(now);
     }
 
     /// Whether a commit of rows is due. `could_close`: the rows at hand would close a cell.
     #[must_use]
-    pub(super) fn due(&self, now: Duration, waiting: Waiting, could_close: bool) -> bool {
+    pub(crate) fn due(&self, now: Duration, waiting: Waiting, could_close: bool) -> bool {
         let since = now.saturating_sub(self.last.unwrap_or(now));
         if waiting.rows == 0 || since < LEAST_GAP.min(self.interval) {
             return false;
@@ -84,7 +139,7 @@ impl Cadence {
 
     /// Whether it is time to look at the table without rows of one's own.
     #[must_use]
-    pub(super) fn look_due(&self, now: Duration, last_look: Duration) -> bool {
+    pub(crate) fn look_due(&self, now: Duration, last_look: Duration) -> bool {
         let since = now.saturating_sub(self.last.unwrap_or(now).max(last_look));
         since >= self.interval()
     }
@@ -92,7 +147,7 @@ impl Cadence {
 
 /// How much of the budget the open files may take; the rest is for rows being decoded and for the client's queue.
 #[must_use]
-pub(super) fn writer_budget(memory_budget_bytes: u64) -> usize {
+pub(crate) fn writer_budget(memory_budget_bytes: u64) -> usize {
     usize::try_from(memory_budget_bytes / 2).unwrap_or(usize::MAX)
 }
 

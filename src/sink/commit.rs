@@ -16,23 +16,19 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Error;
-use super::fence::{self, Verdict};
+use super::errand::{Bearer, Errand};
+use super::fence::Verdict;
 use super::finalize::{Attempt, CommitProcessor, Finalization, Plan, plan};
-use super::ingest::{SealedBatch, ranges};
 use super::metrics::PipelineMetrics;
 use super::standing::read_state;
 use crate::api::Reason;
 use crate::api::worker::SinkAccept;
-use crate::kafka::TopicPartition;
 use crate::lake::commit::{Append, commit, commit_by_hand};
 use crate::lake::lineage::{Lineage, lineage};
 use crate::lake::raw::RawCommitter;
 use crate::lake::{self, catalog, writer};
 use crate::process::clock::{Backoff, Clock, jittered};
-use crate::watermark::{
-    Advanced, Anchor, AskedPartitions, CellCounts, Contribution, Excluded, Identity, Jump, Misfit,
-    PartitionNews, Policy, State, should_commit_empty,
-};
+use crate::watermark::{Advanced, Contribution, Identity, Misfit, Policy, State};
 
 /// Pause after a lost race: longer than most commits take, short beside any interval.
 const RACE_PAUSE: Duration = Duration::from_millis(200);
@@ -82,23 +78,6 @@ pub(super) struct Loaded {
     pub lineage: Lineage,
     /// The writer's state on it; new when it has none.
     pub state: State,
-}
-
-/// What a worker wants on the table.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Errand {
-    /// Rows; without them the commit is made only if the claim needs it.
-    pub batch: Option<SealedBatch>,
-    /// News of the worker's partitions, with the cluster's answers.
-    pub news: Vec<PartitionNews>,
-    /// Partitions the table does not know.
-    pub anchors: Vec<Anchor>,
-    /// Partitions that go on somewhere else.
-    pub jumps: Vec<Jump>,
-    /// Topics that the specification no longer names.
-    pub retired: Vec<String>,
-    /// Which partitions there are.
-    pub asked: Option<AskedPartitions>,
 }
 
 /// What became of an errand.
@@ -255,20 +234,10 @@ impl TableSide {
         if self.is_done(&loaded, errand, commit_id, lost_answer)? {
             return Ok(Attempted::Done(found(loaded, errand, commit_id)));
         }
-        let mut contribution = self.contribution(errand, commit_id);
-        // What another worker has anchored meanwhile is found by the next look.
-        let anchored = |anchor: &Anchor| {
-            loaded
-                .state
-                .partition(&anchor.topic, anchor.partition)
-                .is_some()
-        };
-        contribution.anchors.retain(|anchor| !anchored(anchor));
-        if errand.batch.is_none()
-            && should_commit_empty(&loaded.state, &self.policy, &contribution).is_none()
-        {
+        let bearer = self.bearer(commit_id);
+        let Some(contribution) = errand.contribution_to(&loaded.state, &bearer) else {
             return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
-        }
+        };
         let plan = match self.plan(&loaded, errand, &contribution) {
             Ok(plan) => plan,
             // Another worker anchored or jumped first, and stands where we would or further: the next look finds it.
@@ -322,17 +291,7 @@ impl TableSide {
             return Ok(true);
         }
         self.check_layout(&loaded.table, errand)?;
-        let jumped = |at: &TopicPartition| {
-            let mut jumps = errand.jumps.iter();
-            let jump =
-                jumps.find(|jump| *jump.topic == *at.topic && jump.partition == at.partition);
-            jump.map(|jump| jump.offset)
-        };
-        let stands = |at: &TopicPartition| {
-            let known = loaded.state.partition(&at.topic, at.partition);
-            jumped(at).or(known.map(|known| known.next_offset))
-        };
-        match fence::judge(&ranges(&errand.news), stands, lost_answer) {
+        match errand.judge(&loaded.state, lost_answer) {
             Verdict::Go => Ok(false),
             Verdict::Done => Ok(true),
             Verdict::Fenced(lost) => Err(Error::Fenced { lost }),
@@ -386,26 +345,14 @@ impl TableSide {
         Ok(plan)
     }
 
-    /// What an errand brings to the claim, as of now.
-    pub(super) fn contribution(&self, errand: &Errand, commit_id: Uuid) -> Contribution {
-        let times = errand.batch.as_ref().map(|batch| &batch.times);
-        Contribution {
+    /// Who brings an errand, as of now.
+    pub(super) fn bearer(&self, commit_id: Uuid) -> Bearer<'_> {
+        Bearer {
             commit_id,
-            worker: self.worker.clone(),
+            worker: &self.worker,
+            subscription: &self.subscription,
+            policy: &self.policy,
             now_us: self.clock.now_us(),
-            subscription: self.subscription.clone(),
-            anchors: errand.anchors.clone(),
-            jumps: errand.jumps.clone(),
-            retired: errand.retired.clone(),
-            partitions: errand.news.clone(),
-            asked: errand.asked.clone(),
-            rows: times.map_or(0, |times| times.rows),
-            excluded: times.map_or_else(Excluded::default, |times| times.excluded),
-            cells: times.map_or_else(
-                || CellCounts::new(self.policy.grid),
-                |times| times.cells.clone(),
-            ),
-            event_times: times.and_then(|times| times.sketch.clone()),
         }
     }
 
@@ -459,12 +406,6 @@ fn succeeded(
         table,
         attempt: Duration::ZERO,
     }))
-}
-
-impl Errand {
-    fn rows(&self) -> u64 {
-        self.batch.as_ref().map_or(0, |batch| batch.times.rows)
-    }
 }
 
 fn of_misfit(misfit: &Misfit) -> Error {

@@ -108,14 +108,19 @@ impl CommitProcessor for Finalization {
 
     fn before(&self, attempt: &Attempt<'_>, plan: &mut Plan) -> Result<(), Misfit> {
         let advanced = advance(attempt.state, &self.policy, attempt.contribution)?;
-        plan.summary
-            .extend(contract::summary(&advanced, attempt.contribution));
-        let properties = contract::properties(&advanced);
-        plan.set_properties.extend(properties.set);
-        plan.remove_properties.extend(properties.remove);
-        plan.advanced = Some(advanced);
+        publish(advanced, attempt.contribution, plan);
         Ok(())
     }
+}
+
+/// Adds to the plan what the watermark writes.
+pub(crate) fn publish(advanced: Advanced, contribution: &Contribution, plan: &mut Plan) {
+    plan.summary
+        .extend(contract::summary(&advanced, contribution));
+    let properties = contract::properties(&advanced);
+    plan.set_properties.extend(properties.set);
+    plan.remove_properties.extend(properties.remove);
+    plan.advanced = Some(advanced);
 }
 
 /// Asks all processors for their part, ours first.

@@ -90,7 +90,7 @@ pub(super) fn names(spec: &EffectiveSpec, topic: &str) -> bool {
 }
 
 /// The ids of the topics whose offsets the table counts, where they have one.
-pub(super) fn incarnations(state: &State) -> BTreeMap<String, Uuid> {
+pub(crate) fn incarnations(state: &State) -> BTreeMap<String, Uuid> {
     let ids = state
         .topics
         .iter()
@@ -102,7 +102,7 @@ pub(super) fn incarnations(state: &State) -> BTreeMap<String, Uuid> {
 ///
 /// # Errors
 /// The first that differs and is not accepted.
-pub(super) fn check_incarnations(
+pub(crate) fn check_incarnations(
     known: &BTreeMap<String, Uuid>,
     topics: &[TopicInfo],
     accept: &[Uuid],
@@ -191,7 +191,7 @@ pub(super) fn jumps(
 }
 
 /// Why reading cannot go on at `next` in a log of these offsets, and what is lost there; `None`: it can.
-fn jump_of(
+pub(crate) fn jump_of(
     at: &TopicPartition,
     next: i64,
     log: std::ops::Range<i64>,

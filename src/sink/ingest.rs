@@ -6,8 +6,7 @@
 //!
 //! A batch holds every record between its offsets or none: after any error here it is given up whole.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use iceberg::spec::DataFile;
@@ -17,10 +16,11 @@ use super::accumulate::{
     Accumulator, AccumulatorFactory, EventTimeStatistics, EventTimes, Observed, Reading,
 };
 use super::fence::OffsetRange;
+use super::tracks::Tracks;
 use crate::cdc::{self, Decoded, Decoder, Fault, Record, Rows, Signal};
 use crate::kafka::{DeadLetters, Message, Position, Rejected, TopicPartition};
 use crate::lake::writer::TableWriter;
-use crate::watermark::{PartitionNews, Policy, Say, SourcePositions, State};
+use crate::watermark::{PartitionNews, Policy, Say, State};
 
 /// Rows at which a batch of rows is handed to the writer: small enough to stay in cache, large enough for Arrow's fixed costs.
 pub(super) const ROWS_A_FLUSH: usize = 8192;
@@ -30,19 +30,6 @@ pub(super) const CHUNK: usize = 1000;
 
 /// How long the dead letters of a batch may take to be confirmed.
 const DEAD_LETTER_PATIENCE: Duration = Duration::from_secs(30);
-
-/// One partition that this worker reads.
-#[derive(Clone, Debug)]
-struct Track {
-    at: TopicPartition,
-    /// Where the open batch begins.
-    start: i64,
-    /// The next offset wanted.
-    next: Position,
-    reading: bool,
-    /// Its place in `Rows::partitions`, once it had a row.
-    place: Option<usize>,
-}
 
 /// A sealed batch: files, offset ranges and statistics as one value.
 #[derive(Clone, Debug)]
@@ -67,7 +54,7 @@ impl SealedBatch {
 
 /// The offset ranges of some news.
 #[must_use]
-pub(super) fn ranges(news: &[PartitionNews]) -> Vec<OffsetRange> {
+pub(crate) fn ranges(news: &[PartitionNews]) -> Vec<OffsetRange> {
     news.iter()
         .map(|news| OffsetRange {
             at: TopicPartition::new(news.topic.as_str(), news.partition),
@@ -121,14 +108,7 @@ pub(super) struct Ingest {
     parts: Parts,
     statistics: EventTimeStatistics,
     accumulators: Vec<Box<dyn Accumulator>>,
-    /// By the slot of the source.
-    tracks: Vec<Option<Track>>,
-    /// Places that have a slot.
-    placed: usize,
-    /// By place.
-    positions: Vec<SourcePositions>,
-    /// The positions a track begins with, until its first row gives it a place.
-    begin_positions: BTreeMap<TopicPartition, SourcePositions>,
+    tracks: Tracks,
     says: Vec<Say>,
     counted: Counted,
 }
@@ -147,10 +127,7 @@ impl Ingest {
                 },
             ),
             accumulators: parts.accumulators.iter().map(|make| make()).collect(),
-            tracks: Vec::new(),
-            placed: 0,
-            positions: Vec::new(),
-            begin_positions: BTreeMap::new(),
+            tracks: Tracks::default(),
             says: Vec::new(),
             counted: Counted::default(),
             parts,
@@ -165,38 +142,12 @@ impl Ingest {
         position: Position,
         state: &State,
     ) {
-        let slot = slot as usize;
-        if self.tracks.len() <= slot {
-            self.tracks.resize(slot + 1, None);
-        }
-        let place = self.tracks[slot].as_ref().and_then(|track| track.place);
-        self.tracks[slot] = Some(Track {
-            at: at.clone(),
-            start: position.next_offset,
-            next: position,
-            reading: true,
-            place,
-        });
-        let known = state.partition(&at.topic, at.partition);
-        let positions = known
-            .map(|known| known.positions.clone())
-            .unwrap_or_default();
-        match place {
-            Some(place) => self.positions[place] = positions,
-            None => drop(self.begin_positions.insert(at.clone(), positions)),
-        }
+        self.tracks.begin(slot, at, position, state);
     }
 
     /// Reading ends: another worker has the partition.
     pub(super) fn end(&mut self, at: &TopicPartition) {
-        for track in self
-            .tracks
-            .iter_mut()
-            .flatten()
-            .filter(|track| track.at == *at)
-        {
-            track.reading = false;
-        }
+        self.tracks.end(at);
     }
 
     /// Takes one record.
@@ -205,20 +156,13 @@ impl Ingest {
     /// It cannot be decoded and there is no dead-letter topic, or that topic does not take it. The records before it are in
     /// the batch, and the batch ends before it.
     pub(super) fn take(&mut self, message: &Message<'_>, now_us: i64) -> Result<(), Error> {
-        let Some(track) = self
-            .tracks
-            .get_mut(message.slot() as usize)
-            .and_then(Option::as_mut)
-        else {
+        let Some(at) = self.tracks.wants(message.slot(), message.offset()) else {
             return Ok(());
         };
-        if !track.reading || message.offset() < track.next.next_offset {
-            return Ok(());
-        }
         let headers = MessageHeaders(*message);
         let record = Record {
-            topic: &track.at.topic,
-            partition: track.at.partition,
+            topic: &at.topic,
+            partition: at.partition,
             offset: message.offset(),
             timestamp_us: message.timestamp_us(),
             ingested_at_us: now_us,
@@ -241,22 +185,15 @@ impl Ingest {
         self.counted.records += 1;
         self.counted.bytes +=
             (record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len)) as u64;
-        track.next = Position {
-            next_offset: message.offset() + 1,
-            leader_epoch: message.leader_epoch().or(track.next.leader_epoch),
-        };
+        self.tracks
+            .take(message.slot(), message.offset(), message.leader_epoch());
         Ok(())
     }
 
     /// Everything of a partition below `offset` was delivered: what is missing there never comes. The leader epoch of the last
     /// row says nothing about an offset behind it.
     pub(super) fn end_of_partition(&mut self, slot: u32, offset: i64) {
-        if let Some(Some(track)) = self.tracks.get_mut(slot as usize)
-            && track.reading
-            && offset > track.next.next_offset
-        {
-            track.next = Position::at(offset);
-        }
+        self.tracks.end_of_partition(slot, offset);
     }
 
     /// Writes the rows at hand where they are enough, and closes files where memory runs short.
@@ -273,15 +210,16 @@ impl Ingest {
         if self.parts.rows.is_empty() {
             return Ok(());
         }
-        self.place_partitions();
         let Self {
             parts,
             statistics,
-            positions,
+            tracks,
             says,
             ..
         } = self;
-        statistics.judge(&mut parts.rows, positions, now_us, says);
+        let positions = tracks.place(parts.rows.partitions());
+        let (facts, sources) = parts.rows.facts_mut();
+        statistics.judge(facts, sources, positions, now_us, says);
         statistics.observe(parts.rows.facts(), says);
         if self.accumulators.is_empty() {
             let batch = parts.rows.finish();
@@ -311,20 +249,6 @@ impl Ingest {
         Ok(())
     }
 
-    /// Gives new places of `Rows::partitions` their track and source positions.
-    fn place_partitions(&mut self) {
-        for partition in &self.parts.rows.partitions()[self.placed..] {
-            let at = TopicPartition::new(Arc::clone(&partition.topic), partition.partition);
-            let mut tracks = self.tracks.iter_mut().flatten();
-            if let Some(track) = tracks.find(|track| track.at == at) {
-                track.place = Some(self.placed);
-            }
-            self.placed += 1;
-            self.positions
-                .push(self.begin_positions.remove(&at).unwrap_or_default());
-        }
-    }
-
     /// Rows read and not sealed, and files closed.
     #[must_use]
     pub(super) fn waiting(&self) -> super::buffer::Waiting {
@@ -343,48 +267,16 @@ impl Ingest {
     /// The partitions that are read, and the position delivered of each.
     #[must_use]
     pub(super) fn delivered(&self) -> Vec<(TopicPartition, i64)> {
-        self.reading()
-            .map(|track| (track.at.clone(), track.next.next_offset))
-            .collect()
-    }
-
-    fn reading(&self) -> impl Iterator<Item = &Track> {
-        self.tracks.iter().flatten().filter(|track| track.reading)
+        self.tracks.delivered()
     }
 
     /// What sealing would bring of each partition, quantiles left out.
     #[must_use]
     pub(super) fn outlook(&self) -> Vec<PartitionNews> {
-        self.news(|place| {
+        self.tracks.news(|place| {
             let outlook = self.statistics.outlook(place);
             (outlook.stats, outlook.newest_change)
         })
-    }
-
-    fn news(
-        &self,
-        of_place: impl Fn(
-            usize,
-        ) -> (
-            Option<crate::watermark::PartitionStats>,
-            Option<crate::watermark::NewestChange>,
-        ),
-    ) -> Vec<PartitionNews> {
-        let news = |track: &Track| {
-            let (stats, newest_change) = track.place.map_or((None, None), &of_place);
-            PartitionNews {
-                topic: track.at.topic.to_string(),
-                partition: track.at.partition,
-                start_offset: track.start,
-                end_offset: track.next.next_offset,
-                leader_epoch: track.next.leader_epoch,
-                stats,
-                positions: track.place.map(|place| self.positions[place].clone()),
-                newest_change,
-                asked_end: None,
-            }
-        };
-        self.reading().map(news).collect()
     }
 
     /// Takes the batch, and begins the next one where it ends.
@@ -405,7 +297,7 @@ impl Ingest {
                 .get(place)
                 .map_or(none, |found| (found.stats, found.newest_change))
         };
-        let news = self.news(of_place);
+        let news = self.tracks.news(of_place);
         let mut summary = BTreeMap::new();
         for accumulator in &mut self.accumulators {
             accumulator.fold(&mut summary);
@@ -422,21 +314,13 @@ impl Ingest {
 
     /// The table holds everything up to these ends: the open batch begins there.
     pub(super) fn advance_starts(&mut self, news: &[PartitionNews]) {
-        let ends: HashMap<(&str, i32), i64> = news
-            .iter()
-            .map(|news| ((news.topic.as_str(), news.partition), news.end_offset))
-            .collect();
-        for track in self.tracks.iter_mut().flatten() {
-            if let Some(end) = ends.get(&(&*track.at.topic, track.at.partition)) {
-                track.start = track.start.max(*end);
-            }
-        }
+        self.tracks.advance_starts(news);
     }
 
     /// Gives up what was read since the last seal and deletes its files: no commit was sent for them.
     pub(super) fn give_up(&mut self) {
         if !self.parts.rows.is_empty() {
-            self.place_partitions();
+            self.tracks.place(self.parts.rows.partitions());
             drop(self.parts.rows.finish());
         }
         drop(self.statistics.seal());

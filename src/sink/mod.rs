@@ -18,21 +18,23 @@
 //! Never: a batch committed in part; a commit derived from another base than the one it lands on; a file deleted that may be
 //! on the table; a row skipped without a word.
 
-mod accumulate;
+pub(crate) mod accumulate;
 mod after;
-mod buffer;
+pub(crate) mod buffer;
 mod commit;
-mod fence;
-mod finalize;
-mod identity;
-mod ingest;
+pub(crate) mod errand;
+pub(crate) mod fence;
+pub(crate) mod finalize;
+pub(crate) mod identity;
+pub(crate) mod ingest;
 mod metrics;
 mod open;
 mod pipeline;
 mod progress;
-mod question;
+pub(crate) mod question;
 mod session;
 mod standing;
+pub(crate) mod tracks;
 mod worker;
 
 pub use accumulate::{Accumulator, AccumulatorFactory, EventTimes, Observed, PartitionTimes};

@@ -19,7 +19,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the cluster said.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// All partitions, and the clock before the question left; `None` where the wall clock jumped meanwhile.
     pub asked: Option<AskedPartitions>,
     /// The topics with their ids.
@@ -35,7 +35,7 @@ pub(super) struct Answer {
 impl Answer {
     /// Nothing was heard.
     #[must_use]
-    pub(super) fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self {
             asked: None,
             topics: Vec::new(),
@@ -127,7 +127,7 @@ impl Question {
 
 /// The partitions as a claim ranges over them.
 #[must_use]
-pub(super) fn asked_partitions(topics: &[TopicInfo], at_us: i64) -> AskedPartitions {
+pub(crate) fn asked_partitions(topics: &[TopicInfo], at_us: i64) -> AskedPartitions {
     let topics = topics
         .iter()
         .map(|topic| {
@@ -142,7 +142,7 @@ pub(super) fn asked_partitions(topics: &[TopicInfo], at_us: i64) -> AskedPartiti
 
 /// All partitions of these topics.
 #[must_use]
-pub(super) fn partitions(topics: &[TopicInfo]) -> Vec<TopicPartition> {
+pub(crate) fn partitions(topics: &[TopicInfo]) -> Vec<TopicPartition> {
     let of_topic = |topic: &TopicInfo| {
         let name: Arc<str> = topic.name.as_str().into();
         let partitions = topic.partitions.clone().into_iter();
@@ -153,7 +153,7 @@ pub(super) fn partitions(topics: &[TopicInfo]) -> Vec<TopicPartition> {
 
 /// The partitions that a state knows.
 #[must_use]
-pub(super) fn known(state: &State) -> BTreeSet<TopicPartition> {
+pub(crate) fn known(state: &State) -> BTreeSet<TopicPartition> {
     state
         .partitions()
         .map(|(topic, partition, _)| TopicPartition::new(topic, partition))

@@ -16,23 +16,21 @@ use crate::api::worker::CommitProgress;
 use crate::kafka::{self, Inquirer, Mode, TopicPartition, Topics};
 use crate::lake;
 use crate::process::clock::{Backoff, Clock};
-use crate::sink::commit::{Errand, Outcome, Success};
+use crate::sink::commit::{Outcome, Success};
+use crate::sink::errand::Errand;
 use crate::sink::identity::{check_incarnations, incarnations};
 use crate::sink::pipeline::{Context, chain};
 use crate::sink::progress::{Side, evidence, reason_of_step};
 use crate::sink::question::{Answer, PATIENCE, known};
 use crate::sink::{Error, of_kafka, of_lake};
-use crate::watermark::{Excluded, PartitionNews, Published, contract};
-
-/// Offsets without rows are committed after an hour at the latest.
-const LONG_WAIT_US: i64 = 3_600_000_000;
+use crate::watermark::{Excluded, Published, contract};
 
 impl Session<'_> {
     /// Sends what is read, or only the answers, on its way to the table.
     pub(super) fn send(&mut self, now: Duration) -> Result<(), Error> {
         let answer = self.answer.take().map(|(answer, _)| answer);
         let errand = self.errand(answer)?;
-        self.looked = now;
+        self.cadence.look(now);
         if !self.is_worth_a_look(&errand) {
             return Ok(());
         }
@@ -105,12 +103,7 @@ impl Session<'_> {
             .status
             .write(|progress| progress.dead_letters += counted.dead_letters);
         if let Some(answer) = answer {
-            for news in &mut errand.news {
-                let at = TopicPartition::new(news.topic.as_str(), news.partition);
-                news.asked_end = answer.ends.get(&at).copied();
-            }
-            errand.asked = answer.asked;
-            errand.anchors = answer.unknown;
+            errand.hear(answer);
         }
         Ok(errand)
     }
@@ -118,13 +111,8 @@ impl Session<'_> {
     /// Without rows the table is loaded only when a commit could be worth it: a cell may close, a partition is new, or offsets
     /// without rows wait for so long that the log may be cut behind them.
     fn is_worth_a_look(&self, errand: &Errand) -> bool {
-        let moved = |news: &PartitionNews| news.end_offset > news.start_offset;
         let now_us = self.context.clock.now_us();
-        let waits_us = now_us.saturating_sub(self.state.committed_at_us);
-        errand.batch.is_some()
-            || !errand.anchors.is_empty()
-            || self.was_closable
-            || (waits_us >= LONG_WAIT_US && errand.news.iter().any(moved))
+        errand.is_worth_a_look(&self.state, self.cadence.is_closable(), now_us)
     }
 
     /// Takes what became of the errand under way, if there is one; waits for it at most so long, then gives it up.

@@ -20,8 +20,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::buffer::{Cadence, FILES_DUE, LEAST_GAP};
-use super::commit::{Errand, Outcome, TableSide};
+use super::buffer::{Cadence, FILES_DUE, Turn};
+use super::commit::{Outcome, TableSide};
+use super::errand::Errand;
 use super::identity::{self, Seen};
 use super::ingest::{CHUNK, Ingest};
 use super::pipeline::{Context, chain};
@@ -40,17 +41,10 @@ mod opening;
 /// How long a poll waits for the first message, at most.
 const POLL: Duration = Duration::from_millis(100);
 
-/// How often it is worked out whether the rows at hand could close a cell.
-const OUTLOOK_EVERY: Duration = Duration::from_secs(1);
-
 /// How long reading may go on after an answer, to reach the ends that it names.
 const CATCH_UP: Duration = Duration::from_secs(2);
 
 /// An open pipeline.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a fact of its own, none a state of another"
-)]
 pub(super) struct Session<'c> {
     context: &'c Context,
     side: Arc<TableSide>,
@@ -64,13 +58,10 @@ pub(super) struct Session<'c> {
     answer: Option<(Answer, Duration)>,
     under_way: Option<UnderWay>,
     watch: JumpWatch,
-    looked: Duration,
     /// The ends of this worker's partitions, as last heard.
     ends: BTreeMap<TopicPartition, i64>,
     /// The topics that the group was joined for.
     subscribed: Vec<String>,
-    outlooked: Duration,
-    was_closable: bool,
     resting: bool,
     /// A record was met that ends the session.
     poisoned: bool,
@@ -252,23 +243,19 @@ impl Session<'_> {
         let open_end_us = self.state.open_cell_end_us();
         let closable = open_end_us
             .is_none_or(|end_us| now_us - self.side.policy.bounds.max_delay_us >= end_us);
-        let just_closable = closable && !self.was_closable;
-        self.was_closable = closable;
-        let rested = now.saturating_sub(self.looked) >= LEAST_GAP.min(self.cadence.interval());
-        if just_closable && rested || self.cadence.look_due(now, self.looked) {
-            return true;
-        }
         let waiting = self.ingest.waiting();
-        let outlook_due =
-            now.saturating_sub(self.outlooked) >= OUTLOOK_EVERY.min(self.cadence.interval() / 4);
-        let could_close =
-            closable && waiting.rows > 0 && outlook_due && self.could_close(now, now_us);
-        self.cadence.due(now, waiting, could_close)
+        match self.cadence.turn(now, waiting, closable) {
+            Turn::Rest => false,
+            Turn::Ask => true,
+            Turn::Outlook => {
+                let could_close = self.could_close(now_us);
+                self.cadence.due(now, waiting, could_close)
+            }
+        }
     }
 
     /// Whether the rows at hand would raise the claim, if the broker still named the same partitions.
-    fn could_close(&mut self, now: Duration, now_us: i64) -> bool {
-        self.outlooked = now;
+    fn could_close(&self, now_us: i64) -> bool {
         let asked = self.state.asked.clone().map(|mut asked| {
             asked.at_us = now_us;
             asked
@@ -278,7 +265,7 @@ impl Session<'_> {
             asked,
             ..Errand::default()
         };
-        let contribution: Contribution = self.side.contribution(&outlook, Uuid::nil());
+        let contribution: Contribution = outlook.contribution(&self.side.bearer(Uuid::nil()));
         would_raise(&self.state, &self.side.policy, &contribution)
     }
 
@@ -335,7 +322,9 @@ impl Session<'_> {
             return true;
         };
         let most = CATCH_UP.min(self.context.clock.real(self.cadence.interval()) / 2);
-        if self.context.clock.real(now.saturating_sub(*heard)) >= most || !self.was_closable {
+        if self.context.clock.real(now.saturating_sub(*heard)) >= most
+            || !self.cadence.is_closable()
+        {
             return true;
         }
         let delivered = self.ingest.delivered();

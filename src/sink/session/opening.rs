@@ -19,7 +19,8 @@ use crate::lake::writer::{TableWriter, WriterSettings};
 use crate::lake::{catalog, table};
 use crate::process::clock::{JUMP_TOLERANCE, JumpWatch};
 use crate::sink::buffer::Cadence;
-use crate::sink::commit::{Errand, Outcome, TableSide};
+use crate::sink::commit::{Outcome, TableSide};
+use crate::sink::errand::Errand;
 use crate::sink::identity::{self, Seen};
 use crate::sink::ingest::{Ingest, Parts, ROWS_A_FLUSH};
 use crate::sink::pipeline::Context;
@@ -90,11 +91,8 @@ impl<'c> Session<'c> {
             answer: None,
             under_way: None,
             watch: JumpWatch::new(JUMP_TOLERANCE * context.clock.factor()),
-            looked: now,
             ends: BTreeMap::new(),
             subscribed: Vec::new(),
-            outlooked: now,
-            was_closable: false,
             resting: false,
             poisoned: false,
             committed: false,

@@ -1,0 +1,172 @@
+//! How far each partition is read: where its open batch begins and ends, and how far its source has got.
+//!
+//! In come the offsets that the source delivers and the places that rows have; out comes what a batch holds of each
+//! partition. No I/O.
+//!
+//! A batch ends where the reading stands and the next one begins there: no offset lies between two of them, none in both.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use crate::cdc::SourcePartition;
+use crate::kafka::{Position, TopicPartition};
+use crate::watermark::{NewestChange, PartitionNews, PartitionStats, SourcePositions, State};
+
+/// One partition that this worker reads.
+#[derive(Clone, Debug)]
+struct Track {
+    at: TopicPartition,
+    /// Where the open batch begins.
+    start: i64,
+    /// The next offset wanted.
+    next: Position,
+    reading: bool,
+    /// Its place in `Rows::partitions`, once it had a row.
+    place: Option<usize>,
+}
+
+/// The partitions of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Tracks {
+    /// By the slot of the source.
+    slots: Vec<Option<Track>>,
+    /// Places that have a slot.
+    placed: usize,
+    /// By place.
+    positions: Vec<SourcePositions>,
+    /// The positions a track begins with, until its first row gives it a place.
+    begin_positions: BTreeMap<TopicPartition, SourcePositions>,
+}
+
+impl Tracks {
+    /// Reading begins, or begins anew, at what the table holds of a partition.
+    pub(crate) fn begin(
+        &mut self,
+        slot: u32,
+        at: &TopicPartition,
+        position: Position,
+        state: &State,
+    ) {
+        let slot = slot as usize;
+        if self.slots.len() <= slot {
+            self.slots.resize(slot + 1, None);
+        }
+        let place = self.slots[slot].as_ref().and_then(|track| track.place);
+        self.slots[slot] = Some(Track {
+            at: at.clone(),
+            start: position.next_offset,
+            next: position,
+            reading: true,
+            place,
+        });
+        let known = state.partition(&at.topic, at.partition);
+        let positions = known
+            .map(|known| known.positions.clone())
+            .unwrap_or_default();
+        match place {
+            Some(place) => self.positions[place] = positions,
+            None => drop(self.begin_positions.insert(at.clone(), positions)),
+        }
+    }
+
+    /// Reading ends: another worker has the partition.
+    pub(crate) fn end(&mut self, at: &TopicPartition) {
+        for track in self
+            .slots
+            .iter_mut()
+            .flatten()
+            .filter(|track| track.at == *at)
+        {
+            track.reading = false;
+        }
+    }
+
+    /// The partition of a record that is to be taken; `None`: it is not read here, or was taken before.
+    pub(crate) fn wants(&self, slot: u32, offset: i64) -> Option<&TopicPartition> {
+        let track = self.slots.get(slot as usize)?.as_ref()?;
+        (track.reading && offset >= track.next.next_offset).then_some(&track.at)
+    }
+
+    /// A record is in the batch.
+    pub(crate) fn take(&mut self, slot: u32, offset: i64, leader_epoch: Option<i32>) {
+        if let Some(Some(track)) = self.slots.get_mut(slot as usize) {
+            track.next = Position {
+                next_offset: offset + 1,
+                leader_epoch: leader_epoch.or(track.next.leader_epoch),
+            };
+        }
+    }
+
+    /// Everything of a partition below `offset` was delivered: what is missing there never comes. The leader epoch of the last
+    /// row says nothing about an offset behind it.
+    pub(crate) fn end_of_partition(&mut self, slot: u32, offset: i64) {
+        if let Some(Some(track)) = self.slots.get_mut(slot as usize)
+            && track.reading
+            && offset > track.next.next_offset
+        {
+            track.next = Position::at(offset);
+        }
+    }
+
+    /// Gives new places of `Rows::partitions` their track, and says how far the source of each place has got.
+    pub(crate) fn place(&mut self, partitions: &[SourcePartition]) -> &mut [SourcePositions] {
+        for partition in &partitions[self.placed..] {
+            let at = TopicPartition::new(Arc::clone(&partition.topic), partition.partition);
+            let mut tracks = self.slots.iter_mut().flatten();
+            if let Some(track) = tracks.find(|track| track.at == at) {
+                track.place = Some(self.placed);
+            }
+            self.placed += 1;
+            self.positions
+                .push(self.begin_positions.remove(&at).unwrap_or_default());
+        }
+        &mut self.positions
+    }
+
+    /// The partitions that are read, and the position delivered of each.
+    #[must_use]
+    pub(crate) fn delivered(&self) -> Vec<(TopicPartition, i64)> {
+        self.reading()
+            .map(|track| (track.at.clone(), track.next.next_offset))
+            .collect()
+    }
+
+    fn reading(&self) -> impl Iterator<Item = &Track> {
+        self.slots.iter().flatten().filter(|track| track.reading)
+    }
+
+    /// What the batch holds of each partition, with what its rows showed by place.
+    pub(crate) fn news(
+        &self,
+        of_place: impl Fn(usize) -> (Option<PartitionStats>, Option<NewestChange>),
+    ) -> Vec<PartitionNews> {
+        let news = |track: &Track| {
+            let (stats, newest_change) = track.place.map_or((None, None), &of_place);
+            PartitionNews {
+                topic: track.at.topic.to_string(),
+                partition: track.at.partition,
+                start_offset: track.start,
+                end_offset: track.next.next_offset,
+                leader_epoch: track.next.leader_epoch,
+                stats,
+                positions: track.place.map(|place| self.positions[place].clone()),
+                newest_change,
+                asked_end: None,
+            }
+        };
+        self.reading().map(news).collect()
+    }
+
+    /// The table holds everything up to these ends: the open batch begins there.
+    pub(crate) fn advance_starts(&mut self, news: &[PartitionNews]) {
+        let ends: HashMap<(&str, i32), i64> = news
+            .iter()
+            .map(|news| ((news.topic.as_str(), news.partition), news.end_offset))
+            .collect();
+        for track in self.slots.iter_mut().flatten() {
+            if let Some(end) = ends.get(&(&*track.at.topic, track.at.partition)) {
+                track.start = track.start.max(*end);
+            }
+        }
+    }
+}
