@@ -18,11 +18,11 @@ test:
 	tests/servers/lay kafka catalog readers >/dev/null
 	$(CARGO) test --locked
 
-# The long list of faults: hundreds of rounds, servers away for minutes, a full disk, a stepped clock. Takes an hour; as root.
+# The long list of faults: 300 rounds, servers away for minutes, a full disk, a stepped clock. Takes twenty minutes; as root.
 faults:
 	.ci/needs test
 	tests/servers/lay kafka catalog readers >/dev/null
-	TIDEMARK_FAULTS=$${TIDEMARK_FAULTS:-10} $(CARGO) test --locked --test tidemark -- --nocapture --include-ignored exactly_once long_faults
+	TIDEMARK_FAULTS=$${TIDEMARK_FAULTS:-5} $(CARGO) test --locked --test tidemark -- --nocapture --include-ignored exactly_once long_faults
 
 # Whole scenarios with the program as a person runs it.
 e2e:

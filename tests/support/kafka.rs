@@ -184,31 +184,19 @@ impl Broker {
         producer.flush(REQUEST).expect("every record delivered");
     }
 
-    /// Reads the values of a partition from an offset to its present end.
+    /// Reads the values of a partition from an offset to its present end, as far as they are committed.
     pub(crate) fn read(&self, topic: &str, partition: i32, from_offset: i64) -> Vec<String> {
-        let settings = [
+        let records = read_committed(&self.reader(), topic, partition, from_offset);
+        records.into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// The settings of a client for [`read_committed`].
+    pub(crate) fn reader(&self) -> ClientConfig {
+        self.client(&[
             ("group.id", "reader"),
             ("enable.auto.commit", "false"),
             ("enable.partition.eof", "true"),
-        ];
-        let consumer: BaseConsumer = self.client(&settings).create().expect("a consumer");
-        let mut list = TopicPartitionList::new();
-        list.add_partition_offset(topic, partition, Offset::Offset(from_offset))
-            .expect("an offset");
-        consumer.assign(&list).expect("an assignment");
-        let mut values = Vec::new();
-        loop {
-            let polled = within(REQUEST, "the next record", || {
-                consumer.poll(Duration::from_millis(100))
-            });
-            match polled {
-                Ok(message) => values.push(
-                    String::from_utf8_lossy(message.payload().unwrap_or_default()).into_owned(),
-                ),
-                Err(KafkaError::PartitionEOF(_)) => return values,
-                Err(error) => panic!("reading {topic} {partition}: {error}"),
-            }
-        }
+        ])
     }
 
     /// What a consumer group is doing, by the broker's word: `Stable`, `PreparingRebalance`, …; `None` where there is none.
@@ -281,6 +269,34 @@ fn options() -> AdminOptions {
     AdminOptions::new()
         .request_timeout(Some(REQUEST))
         .operation_timeout(Some(REQUEST))
+}
+
+/// Offsets and values of a partition from an offset to its present end, without those of open and aborted transactions.
+pub(crate) fn read_committed(
+    reader: &ClientConfig,
+    topic: &str,
+    partition: i32,
+    from_offset: i64,
+) -> Vec<(i64, String)> {
+    let consumer: BaseConsumer = reader.create().expect("a consumer");
+    let mut list = TopicPartitionList::new();
+    list.add_partition_offset(topic, partition, Offset::Offset(from_offset))
+        .expect("an offset");
+    consumer.assign(&list).expect("an assignment");
+    let mut records = Vec::new();
+    loop {
+        let polled = within(REQUEST, "the next record", || {
+            consumer.poll(Duration::from_millis(100))
+        });
+        match polled {
+            Ok(message) => {
+                let value = String::from_utf8_lossy(message.payload().unwrap_or_default());
+                records.push((message.offset(), value.into_owned()));
+            }
+            Err(KafkaError::PartitionEOF(_)) => return records,
+            Err(error) => panic!("reading {topic} {partition}: {error}"),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! the allowed lateness, so every row keeps that bound; whether it kept the delay as well, the record tells.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashMap},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering},
@@ -21,7 +21,7 @@ use rdkafka::{
 
 use super::{
     judge::Sent,
-    kafka::{Broker, REQUEST},
+    kafka::{Broker, REQUEST, read_committed},
 };
 
 /// Rows waiting for the broker's answer when the producer stops making more: what an outage can make late.
@@ -60,6 +60,8 @@ pub(crate) struct Event {
 pub(crate) struct Ledger {
     record: Arc<Record>,
     thread: Option<JoinHandle<()>>,
+    /// For the transactions whose end only the log knows.
+    reader: ClientConfig,
 }
 
 /// What the producer's thread, the client's thread and the test look at.
@@ -70,6 +72,8 @@ struct Record {
     open_transaction: AtomicBool,
     delivered: Mutex<Vec<Delivered>>,
     aborted: Mutex<BTreeSet<u64>>,
+    /// Transactions whose commit was asked for and never answered: a later abort does not say that it did not take effect.
+    unanswered: Mutex<BTreeSet<u64>>,
     /// Why a row outside of transactions was not taken, ever: none may be lost without a word.
     refused: Mutex<Option<String>>,
 }
@@ -89,6 +93,7 @@ impl Ledger {
             open_transaction: AtomicBool::new(false),
             delivered: Mutex::default(),
             aborted: Mutex::default(),
+            unanswered: Mutex::default(),
             refused: Mutex::default(),
         });
         let mut config = broker.client(&[
@@ -117,6 +122,7 @@ impl Ledger {
         Self {
             record,
             thread: Some(thread),
+            reader: broker.reader(),
         }
     }
 
@@ -154,11 +160,6 @@ impl Ledger {
             .expect("no panic under this lock")
             .take();
         assert_eq!(refused, None, "a row that the broker did not take");
-        let aborted = self
-            .record
-            .aborted
-            .lock()
-            .expect("no panic under this lock");
         let delivered = std::mem::take(
             &mut *self
                 .record
@@ -166,13 +167,33 @@ impl Ledger {
                 .lock()
                 .expect("no panic under this lock"),
         );
-        let judged = |mut one: Delivered| {
-            one.sent.aborted = one
-                .transaction
-                .is_some_and(|transaction| aborted.contains(&transaction));
-            one.sent
+        self.judge(delivered)
+    }
+
+    /// Says which rows were aborted: by the producer's word, and by the log where the producer had no answer.
+    fn judge(&self, delivered: Vec<Delivered>) -> Vec<Sent> {
+        let known = |set: &Mutex<BTreeSet<u64>>, one: &Delivered| {
+            let set = set.lock().expect("no panic under this lock");
+            one.transaction.is_some_and(|number| set.contains(&number))
         };
-        delivered.into_iter().map(judged).collect()
+        let mut logs: HashMap<(String, i32), BTreeSet<i64>> = HashMap::new();
+        let mut is_in_the_log = |(topic, partition, offset): &(String, i32, i64)| {
+            let log = logs.entry((topic.clone(), *partition)).or_insert_with(|| {
+                let records = read_committed(&self.reader, topic, *partition, 0);
+                records.into_iter().map(|(offset, _)| offset).collect()
+            });
+            log.contains(offset)
+        };
+        let mut sent = Vec::with_capacity(delivered.len());
+        for mut one in delivered {
+            one.sent.aborted = if known(&self.record.unanswered, &one) {
+                !is_in_the_log(&one.sent.place)
+            } else {
+                known(&self.record.aborted, &one)
+            };
+            sent.push(one.sent);
+        }
+        sent
     }
 }
 
@@ -226,8 +247,11 @@ impl Sender {
                 panic!("a transaction: {error}")
             };
             // The broker was away for longer than a transaction may take, and has aborted it: only a new producer can go on.
+            if !abort {
+                self.note(&self.record.unanswered);
+            }
             if cause.is_fatal() {
-                self.abort_is_known();
+                self.note(&self.record.aborted);
                 self.producer = new_producer(&self.config, &self.record);
                 self.producer
                     .init_transactions(REQUEST)
@@ -240,17 +264,15 @@ impl Sender {
         self.record.open_transaction.store(false, Ordering::Relaxed);
     }
 
-    fn abort_is_known(&self) {
-        self.record
-            .aborted
-            .lock()
+    fn note(&self, ends: &Mutex<BTreeSet<u64>>) {
+        ends.lock()
             .expect("no panic under this lock")
             .insert(self.transaction);
     }
 
     fn end_transaction(&self, abort: bool) -> Result<(), KafkaError> {
         if abort {
-            self.abort_is_known();
+            self.note(&self.record.aborted);
             return self.producer.abort_transaction(REQUEST);
         }
         self.producer.commit_transaction(REQUEST)
