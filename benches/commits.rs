@@ -40,8 +40,8 @@ use tidemark::{
     process::clock::Clock,
     watermark::{
         self, Ancestor, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution,
-        Digest, Excluded, FromRule, Grid, Identity, LateData, PartitionNews, Policy, Sketch, State,
-        TableView, Term, advance, contract, stand,
+        Digest, Excluded, FromRule, Grid, Identity, LateData, OnJoin, PartitionNews, Policy,
+        Sketch, State, TableView, Term, advance, contract, stand,
     },
 };
 use tokio::runtime::Runtime;
@@ -349,7 +349,7 @@ fn spec() -> TableSpec {
 /// A minute's rows of every partition; in the first commit its anchors.
 fn news(policy: &Policy, minute: i64, now_us: i64) -> Contribution {
     let first = minute == 1;
-    let mut cells = CellCounts::new(policy.grid);
+    let mut cells = CellCounts::new(policy.grid, None);
     let mut sketches = Vec::new();
     let mut partitions = Vec::new();
     for partition in (0..PARTITIONS).filter(|_| !first) {
@@ -418,5 +418,6 @@ fn policy() -> Policy {
         terms: [Term::Minimum, Term::CaughtUp].into(),
         complete_from: FromRule::Derived,
         late_data: LateData::Notify,
+        on_join: OnJoin::Reopen,
     }
 }

@@ -27,8 +27,9 @@ use tidemark::{
     cdc::{NO_TIME, RowFacts, Snapshot},
     watermark::{
         Ancestor, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Digest,
-        Excluded, FromRule, Grid, Identity, LateData, Lineage, NewestChange, PartitionNews, Policy,
-        RowTime, Say, Sketch, SourcePositions, State, TableView, Term, advance, contract, stand,
+        Excluded, FromRule, Grid, Identity, LateData, Lineage, NewestChange, OnJoin, PartitionNews,
+        Policy, RowTime, Say, Sketch, SourcePositions, State, TableView, Term, advance, contract,
+        stand,
     },
 };
 use uuid::Uuid;
@@ -166,6 +167,7 @@ fn judge_all(facts: &Facts, policy: &Policy) -> (Vec<Say>, u64) {
             record_time_us: some(row.record_time_us),
             snapshot: row.snapshot != Snapshot::Streamed,
             replayed: judged.replayed,
+            backfill_before_us: None,
         };
         says.push(policy.bounds.say(&time, now_us));
     }
@@ -201,7 +203,7 @@ impl Open {
             partitions: (0..PARTITIONS).map(|_| Gathering::default()).collect(),
             times: Vec::new(),
             excluded: Excluded::default(),
-            cells: CellCounts::new(policy.grid),
+            cells: CellCounts::new(policy.grid, None),
         }
     }
 
@@ -374,7 +376,7 @@ fn contribution(policy: &Policy, now_us: i64) -> Contribution {
         }),
         rows: 0,
         excluded: Excluded::default(),
-        cells: CellCounts::new(policy.grid),
+        cells: CellCounts::new(policy.grid, None),
         event_times: None,
     }
 }
@@ -395,6 +397,7 @@ fn policy() -> Policy {
         terms: [Term::Minimum, Term::CaughtUp].into(),
         complete_from: FromRule::Derived,
         late_data: LateData::Notify,
+        on_join: OnJoin::Reopen,
     }
 }
 

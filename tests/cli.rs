@@ -20,7 +20,8 @@ use tidemark::{
     },
     watermark::{
         Advanced, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Excluded,
-        FromRule, Grid, Identity, LateData, PartitionNews, Policy, State, Term, advance, contract,
+        FromRule, Grid, Identity, LateData, OnJoin, PartitionNews, Policy, State, Term, advance,
+        contract,
     },
 };
 use uuid::Uuid;
@@ -153,6 +154,7 @@ fn policy() -> Policy {
         terms: Term::ALL.into(),
         complete_from: FromRule::Derived,
         late_data: LateData::Notify,
+        on_join: OnJoin::Reopen,
     }
 }
 
@@ -172,7 +174,7 @@ fn news(time: &str) -> Contribution {
         }),
         rows: 0,
         excluded: Excluded::default(),
-        cells: CellCounts::new(policy().grid),
+        cells: CellCounts::new(policy().grid, None),
         event_times: None,
     }
 }

@@ -16,6 +16,7 @@ mod house;
 mod late;
 mod long_faults;
 mod pipeline;
+mod policy;
 mod source;
 mod support;
 mod topics;

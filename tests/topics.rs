@@ -1,10 +1,13 @@
 //! Topics that join a pipeline and leave it: what becomes of the claim, on a real broker and a real catalog.
 
 use serde_json::Value;
-use tidemark::api::{
-    Reason,
-    condition::{Answer, ConditionType},
-    worker::{PipelineProgress, ReopenedProgress},
+use tidemark::{
+    api::{
+        Reason,
+        condition::{Answer, ConditionType},
+        worker::{PipelineProgress, ReopenedProgress},
+    },
+    process::clock::Clock,
 };
 
 use crate::support::{
@@ -167,4 +170,54 @@ fn one_topic_takes_the_place_of_another_in_one_edit() {
     .expect("JSON");
     let topics = offsets["topics"].as_object().expect("topics");
     assert!(topics.keys().eq([&new]), "{topics:?}");
+}
+
+/// The past of a topic that nobody waits for: the claim stays, and what lies below it has no say.
+#[test]
+fn a_topic_that_is_backfilled_leaves_the_claim_where_it_is() {
+    let broker = Broker::shared();
+    let (old, joins) = (broker.topic("stays", 1), broker.topic("backfills", 1));
+    let namespace = Catalog::shared().namespace("backfilled_topic");
+    write(broker, &old, 0, 0..3);
+    write(broker, &joins, 0, 3..7);
+    let bootstrap = broker.bootstrap();
+    let (one, both) = (
+        format!("topics: [{old}]"),
+        format!("topics: [{old}, {joins}]"),
+    );
+    let pipeline = Pipeline {
+        bootstrap: &bootstrap,
+        topics: &one,
+        namespace: &namespace,
+        finalization: "{cell: 5s, allowedLateness: 1s, maxDelay: 2s, maxFutureSkew: 1s, onJoin: Backfill}",
+        ..Pipeline::USUAL
+    };
+    let worker = start(vec![pipeline.spec()]);
+    // Behind the rows of the topic that joins later.
+    let until = Clock::system().now_us();
+    worker.wait("a claim behind the rows", |pipeline| {
+        claimed(pipeline) >= Some(until)
+    });
+    worker.stop();
+    let before = property(&table(&namespace), "tidemark.finalized-before").map(str::to_owned);
+
+    let joined = Pipeline {
+        topics: &both,
+        ..pipeline
+    };
+    let worker = start(vec![joined.spec()]);
+    worker.wait("its rows, without a say", |pipeline| {
+        pipeline.rows == 4 && pipeline.excluded.get("backfill") == Some(&4)
+    });
+    let read = Clock::system().now_us();
+    worker.wait("a claim over both", |pipeline| {
+        claimed(pipeline) >= Some(read)
+    });
+    worker.stop();
+    let after = table(&namespace);
+    assert_eq!((total_records(&after), epoch(&after)), (7, Some("1")));
+    let claims = published(&after);
+    let mut claims = claims.iter().map(|(_, claim, _)| claim.as_deref());
+    assert!(claims.by_ref().any(|claim| claim == before.as_deref()));
+    assert!(claims.all(|claim| claim >= before.as_deref()), "never back");
 }

@@ -17,7 +17,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::worker::{CatalogKind, Encoding, Format, LateData, OnGap, SecretRef, Term};
+use super::worker::{CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, SecretRef, Term};
 
 /// A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.
 ///
@@ -368,6 +368,7 @@ pub struct SinkAcceptSpec {
 
 /// The bounds that a claim rests on.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[x_kube(validation = Rule::new("!has(self.zone) || (has(self.cell) && self.cell in ['1d', '24h'])").message("zone goes with cell: 1d"))]
 #[serde(rename_all = "camelCase")]
 pub struct FinalizationSpec {
     /// What is finalized at once: a length from `1s` up that divides a day, counted from midnight UTC. Built-in default `1h`.
@@ -375,6 +376,12 @@ pub struct FinalizationSpec {
     /// With `15m`, 10:00–10:15 becomes final by itself, and the table is committed at least that often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<LengthText>,
+    /// The zone whose days are finalized, by its name in the tz database, as `Europe/Berlin`. It goes with `cell: 1d`; UTC by default.
+    ///
+    /// A day there has 23 or 25 hours where its clocks change. A change of cell or zone never takes back what is published: the claim stays the instant that it is until a cell of the new kind ends after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
+    pub zone: Option<String>,
     /// How far out of order the rows of one source partition may come. Built-in default `5m`, at most `168h`.
     ///
     /// A longer time makes the claim later, never wrong: with `15m`, 10:00–11:00 is final once every partition has passed 11:15. A change never takes back a published cell.
@@ -422,6 +429,12 @@ pub struct FinalizationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<LateDataName>")]
     pub late_data: Option<LateData>,
+    /// What a topic does to the claim that is added to the pipeline, or that a changed pattern begins to match: `Reopen` takes the claim back until the topic is read, `Backfill` keeps it. Built-in default `Reopen`.
+    ///
+    /// With `Backfill` the topic's rows below the claim are written, counted as `backfill`, and have no say: what is claimed does not speak of them. It is for a topic whose past nobody waits for. A change holds for topics to come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<OnJoinName>")]
+    pub on_join: Option<OnJoin>,
 }
 
 /// How many workers run a pipeline and what each may use.
@@ -515,7 +528,7 @@ macro_rules! schema_names {
     )*};
 }
 
-schema_names!(FormatName OnGapName CatalogKindName EncodingName TermName LateDataName UuidText SecretRefSpec);
+schema_names!(FormatName OnGapName CatalogKindName EncodingName TermName LateDataName OnJoinName UuidText SecretRefSpec);
 
 inline_schema! {
     LengthText: {"type": "string", "maxLength": 16, "pattern": "^([0-9]{1,9}(ms|s|m|h|d))+$"};
@@ -527,6 +540,7 @@ inline_schema! {
     EncodingName: {"type": "string", "enum": ["Days", "Seconds", "Millis", "Micros", "Nanos", "Iso", "Plain", "Base64", "Hex", "Latin1"]};
     TermName: {"type": "string", "enum": ["Minimum", "CaughtUp"]};
     LateDataName: {"type": "string", "enum": ["Ignore", "Notify", "Reopen"]};
+    OnJoinName: {"type": "string", "enum": ["Reopen", "Backfill"]};
     UuidText: {"type": "string", "maxLength": 36, "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"};
     SecretRefSpec: {
         "type": "object",

@@ -483,6 +483,9 @@ pub struct SinkAccept {
 pub struct Finalization {
     /// The length of a cell.
     pub cell_us: i64,
+    /// The zone whose days are the cells, by its name in the tz database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
     /// How far out of order the rows of one source partition may come.
     pub allowed_lateness_us: i64,
     /// How long after its event time a row is in Kafka at the latest.
@@ -504,6 +507,8 @@ pub struct Finalization {
     pub complete_from: Option<CompleteFrom>,
     /// What rows do that come for a final cell.
     pub late_data: LateData,
+    /// What a topic does to the claim that may be older than it.
+    pub on_join: OnJoin,
 }
 
 /// What may close a cell.
@@ -538,6 +543,17 @@ pub enum LateData {
     Notify,
     /// And does not count as final until the claim next rises.
     Reopen,
+}
+
+/// What a topic does to the claim that is added to a pipeline and may be older than it.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
+)]
+pub enum OnJoin {
+    /// The claim is taken back until the topic is read.
+    Reopen,
+    /// The claim stays, and the topic's rows below it have no say.
+    Backfill,
 }
 
 /// From when on a table is said to be complete.

@@ -196,7 +196,7 @@ fn claimed(on_table: contract::TableClaim, view: &TableView<'_>) -> Standing {
             .cloned()
             .unwrap_or_default(),
         last_final_cell: grid.map(|grid| grid.last_final(finalized_before_us)),
-        cell_us: grid.map(|grid| grid.cell_us()),
+        grid,
         policy_revision: on_table.policy_revision,
         commit_id: on_table.commit_id.to_string(),
         hold: state.as_ref().map(|state| hold_sentence(&state.hold(true))),
@@ -337,7 +337,7 @@ async fn ask(
 }
 
 fn withheld(claim: &TableClaim, question: &Question) -> bool {
-    let interval = question.interval(claim.cell_us);
+    let interval = question.interval(claim.grid);
     matches!(
         claim.claim.covers(interval.from_us, interval.before_us),
         Coverage::Withheld { .. }

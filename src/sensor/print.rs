@@ -422,11 +422,11 @@ pub fn answer_report(answer: &Answer, question: &Question) -> AnswerReport {
 }
 
 fn interval(answer: &Answer, question: &Question) -> Interval {
-    let cell_us = match &answer.reading.standing {
-        Standing::Claimed(claim) => claim.cell_us,
+    let grid = match &answer.reading.standing {
+        Standing::Claimed(claim) => claim.grid,
         Standing::Unclaimed | Standing::Held(_) => None,
     };
-    question.interval(cell_us)
+    question.interval(grid)
 }
 
 #[cfg(test)]

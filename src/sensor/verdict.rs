@@ -47,8 +47,8 @@ pub struct TableClaim {
     pub bounds: String,
     /// The last final cell, for people.
     pub last_final_cell: Option<String>,
-    /// The length of a cell, µs; none where another system wrote the claim.
-    pub cell_us: Option<i64>,
+    /// The cells that are finalized; none where another system wrote the claim.
+    pub grid: Option<Grid>,
     /// The policy revision.
     pub policy_revision: u64,
     /// The commit that it is true for.
@@ -95,11 +95,10 @@ pub enum Verdict {
 }
 
 impl Question {
-    /// The interval for cells of this length, as the pair of its ends in µs.
+    /// The interval for these cells, as the pair of its ends in µs.
     #[must_use]
-    pub fn interval(&self, cell_us: Option<i64>) -> Interval {
-        let cell = cell_us.and_then(|cell_us| Grid::new(cell_us).ok());
-        let one_before = cell.map_or(self.before_us, |grid| grid.floor(self.before_us - 1));
+    pub fn interval(&self, grid: Option<Grid>) -> Interval {
+        let one_before = grid.map_or(self.before_us, |grid| grid.floor(self.before_us - 1));
         Interval {
             from_us: self.from_us.unwrap_or(one_before),
             before_us: self.before_us,
@@ -116,7 +115,7 @@ impl Reading {
             Standing::Held(why) => return Verdict::Held(why.clone()),
             Standing::Claimed(claim) => claim,
         };
-        let interval = question.interval(claim.cell_us);
+        let interval = question.interval(claim.grid);
         match claim.claim.covers(interval.from_us, interval.before_us) {
             Coverage::Ready => {}
             Coverage::NotYet | Coverage::Withheld { .. } => return Verdict::NotYet,
@@ -196,7 +195,7 @@ pub(super) mod tests {
             }],
             bounds: "lateness=5m,delay=10m,skew=5m".into(),
             last_final_cell: None,
-            cell_us: Some(HOUR_US),
+            grid: Grid::new(HOUR_US).ok(),
             policy_revision: 1,
             commit_id: "c".into(),
             hold: None,

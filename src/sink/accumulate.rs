@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 
+use super::tracks::Known;
 use crate::cdc::{NO_TIME, Op, RowFacts, Snapshot, SourcePartition};
 use crate::watermark::{
-    Bounds, CellCounts, Digest, Excluded, Grid, Judged, NewestChange, PartitionStats, RowTime, Say,
-    Sketch, SourcePositions,
+    Bounds, CellCounts, Digest, Excluded, Grid, Judged, NewestChange, PartitionStats, Policy,
+    RowTime, Say, Sketch,
 };
 
 /// Rows on their way into the files.
@@ -75,6 +76,8 @@ pub(crate) struct Reading {
     /// A partition has the changes of a source in the order of their positions. Where it does not, a position below the
     /// greatest one is no replay.
     pub in_source_order: bool,
+    /// The table's claim: an edge of the cells of before, where these have changed.
+    pub claim_us: Option<i64>,
 }
 
 /// Gathers [`EventTimes`] while a batch is open.
@@ -100,26 +103,26 @@ struct Gathering {
 impl EventTimeStatistics {
     /// Nothing seen yet.
     #[must_use]
-    pub(crate) fn new(bounds: &Bounds, grid: Grid, reading: Reading) -> Self {
+    pub(crate) fn new(policy: &Policy, reading: Reading) -> Self {
         Self {
-            bounds: bounds.clone(),
-            grid,
+            bounds: policy.bounds.clone(),
+            grid: policy.grid,
             reading,
             partitions: Vec::new(),
             times: Vec::new(),
             rows: 0,
             excluded: Excluded::default(),
-            cells: CellCounts::new(grid),
+            cells: CellCounts::new(policy.grid, reading.claim_us),
         }
     }
 
     /// Judges rows before they become a batch: marks replays, and says for each row whether it counts. `sources` are the names
-    /// of the sources by place, `positions` how far they have got by place of the partition.
+    /// of the sources by place, `known` is what is known by place of the partition.
     pub(crate) fn judge(
         &self,
         rows: &mut [RowFacts],
         sources: &[Arc<str>],
-        positions: &mut [SourcePositions],
+        known: &mut [Known],
         now_us: i64,
         says: &mut Vec<Say>,
     ) {
@@ -128,8 +131,10 @@ impl EventTimeStatistics {
         for facts in rows {
             let source = &sources[facts.source as usize];
             let commit_time_us = some(facts.commit_time_us);
+            let known = &mut known[facts.partition as usize];
             let judged = if self.reading.in_source_order {
-                positions[facts.partition as usize].judge(source, facts.position, commit_time_us)
+                let positions = &mut known.positions;
+                positions.judge(source, facts.position, commit_time_us)
             } else {
                 Judged::NEWS
             };
@@ -143,6 +148,7 @@ impl EventTimeStatistics {
                         record_time_us: some(facts.record_time_us),
                         snapshot: facts.snapshot != Snapshot::Streamed,
                         replayed: judged.replayed,
+                        backfill_before_us: known.backfill_before_us,
                     },
                     now_us,
                 ),
@@ -249,7 +255,10 @@ impl EventTimeStatistics {
             partitions,
             rows: std::mem::take(&mut self.rows),
             excluded: std::mem::take(&mut self.excluded),
-            cells: std::mem::replace(&mut self.cells, CellCounts::new(self.grid)),
+            cells: std::mem::replace(
+                &mut self.cells,
+                CellCounts::new(self.grid, self.reading.claim_us),
+            ),
             sketch: Sketch::merge(&sketches),
         }
     }

@@ -124,7 +124,7 @@ impl Errand {
             rows: self.rows(),
             excluded: times.map_or_else(Excluded::default, |times| times.excluded),
             cells: times.map_or_else(
-                || CellCounts::new(bearer.policy.grid),
+                || CellCounts::new(bearer.policy.grid, None),
                 |times| times.cells.clone(),
             ),
             event_times: times.and_then(|times| times.sketch.clone()),

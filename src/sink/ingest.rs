@@ -97,6 +97,8 @@ pub(super) struct Parts {
     pub accumulators: Vec<AccumulatorFactory>,
     /// Whose bounds decide which rows have a say.
     pub policy: Policy,
+    /// The table's claim.
+    pub claim_us: Option<i64>,
     /// Whether only created rows have a say.
     pub creates_only: bool,
     /// Bytes that open files and rows may hold.
@@ -119,11 +121,11 @@ impl Ingest {
     pub(super) fn new(parts: Parts) -> Self {
         Self {
             statistics: EventTimeStatistics::new(
-                &parts.policy.bounds,
-                parts.policy.grid,
+                &parts.policy,
                 Reading {
                     creates_only: parts.creates_only,
                     in_source_order: parts.decoder.in_source_order(),
+                    claim_us: parts.claim_us,
                 },
             ),
             accumulators: parts.accumulators.iter().map(|make| make()).collect(),
@@ -217,9 +219,9 @@ impl Ingest {
             says,
             ..
         } = self;
-        let positions = tracks.place(parts.rows.partitions());
+        let known = tracks.place(parts.rows.partitions());
         let (facts, sources) = parts.rows.facts_mut();
-        statistics.judge(facts, sources, positions, now_us, says);
+        statistics.judge(facts, sources, known, now_us, says);
         statistics.observe(parts.rows.facts(), says);
         if self.accumulators.is_empty() {
             let batch = parts.rows.finish();

@@ -13,7 +13,7 @@ use iceberg::table::Table;
 use super::Error;
 use crate::api::worker::{
     self, CatalogKind as ApiCatalogKind, CompleteFrom, EventTime, Format, LateData as ApiLateData,
-    StartFrom as ApiStartFrom, Term as ApiTerm, TransformKind,
+    OnJoin as ApiOnJoin, StartFrom as ApiStartFrom, Term as ApiTerm, TransformKind,
 };
 use crate::api::{EffectiveSpec, Reason};
 use crate::cdc::{
@@ -27,7 +27,7 @@ use crate::lake::table::{Column, Partitioning, TableSpec};
 use crate::lake::writer::arrow_schema;
 use crate::process::clock::length;
 use crate::process::secret::Secrets;
-use crate::watermark::{Bounds, FromRule, Grid, LateData, Policy, Term};
+use crate::watermark::{Bounds, FromRule, Grid, LateData, OnJoin, Policy, Term};
 
 /// The finalization that a specification asks for, at revision 0: the table's revision is found when it is loaded.
 ///
@@ -35,7 +35,8 @@ use crate::watermark::{Bounds, FromRule, Grid, LateData, Policy, Term};
 /// The length of a cell does not divide a day.
 pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
     let finalization = &spec.finalization;
-    let grid = Grid::new(finalization.cell_us).map_err(|error| {
+    let grid = Grid::in_zone(finalization.cell_us, finalization.zone.as_deref());
+    let grid = grid.map_err(|error| {
         Error::refused(Reason::SpecInvalid, format!("finalization.cell: {error}"))
     })?;
     Ok(Policy {
@@ -63,6 +64,10 @@ pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
             ApiLateData::Ignore => LateData::Ignore,
             ApiLateData::Notify => LateData::Notify,
             ApiLateData::Reopen => LateData::Reopen,
+        },
+        on_join: match finalization.on_join {
+            ApiOnJoin::Reopen => OnJoin::Reopen,
+            ApiOnJoin::Backfill => OnJoin::Backfill,
         },
     })
 }

@@ -178,6 +178,7 @@ pub(super) fn excluded_kinds(excluded: &Excluded) -> impl Iterator<Item = (&'sta
         ("replayed", excluded.replayed),
         ("future", excluded.future),
         ("past", excluded.past),
+        ("backfill", excluded.backfill),
         ("undecodable", excluded.undecodable),
     ]
     .into_iter()
@@ -244,8 +245,8 @@ pub(super) fn evidence(state: &State) -> String {
 fn hold(hold: &Hold, state: &State, now_us: i64) -> HoldProgress {
     let grid = state.policy.grid;
     let cell_end_us = match (hold.cell_us, hold.reached_us) {
-        (Some(cell_us), _) => cell_us + grid.cell_us(),
-        (None, Some(reached_us)) => grid.floor(reached_us) + grid.cell_us(),
+        (Some(cell_us), _) => grid.end(cell_us),
+        (None, Some(reached_us)) => grid.end(reached_us),
         (None, None) => grid.floor(now_us),
     };
     let (partition, term) = match &hold.by {

@@ -33,9 +33,18 @@ pub(crate) struct Tracks {
     /// Places that have a slot.
     placed: usize,
     /// By place.
-    positions: Vec<SourcePositions>,
-    /// The positions a track begins with, until its first row gives it a place.
-    begin_positions: BTreeMap<TopicPartition, SourcePositions>,
+    known: Vec<Known>,
+    /// What a track begins with, until its first row gives it a place.
+    begin: BTreeMap<TopicPartition, Known>,
+}
+
+/// What decides the say of a partition's rows beside their times.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// How far its sources have got.
+    pub positions: SourcePositions,
+    /// Rows below have no say: what was claimed when its topic joined, where that did not take the claim back.
+    pub backfill_before_us: Option<i64>,
 }
 
 impl Tracks {
@@ -60,12 +69,14 @@ impl Tracks {
             place,
         });
         let known = state.partition(&at.topic, at.partition);
-        let positions = known
-            .map(|known| known.positions.clone())
-            .unwrap_or_default();
+        let known = known.map(|known| Known {
+            positions: known.positions.clone(),
+            backfill_before_us: known.backfill_before_us,
+        });
+        let known = known.unwrap_or_default();
         match place {
-            Some(place) => self.positions[place] = positions,
-            None => drop(self.begin_positions.insert(at.clone(), positions)),
+            Some(place) => self.known[place] = known,
+            None => drop(self.begin.insert(at.clone(), known)),
         }
     }
 
@@ -108,8 +119,8 @@ impl Tracks {
         }
     }
 
-    /// Gives new places of `Rows::partitions` their track, and says how far the source of each place has got.
-    pub(crate) fn place(&mut self, partitions: &[SourcePartition]) -> &mut [SourcePositions] {
+    /// Gives new places of `Rows::partitions` their track, and says what is known of each place.
+    pub(crate) fn place(&mut self, partitions: &[SourcePartition]) -> &mut [Known] {
         for partition in &partitions[self.placed..] {
             let at = TopicPartition::new(Arc::clone(&partition.topic), partition.partition);
             let mut tracks = self.slots.iter_mut().flatten();
@@ -117,10 +128,9 @@ impl Tracks {
                 track.place = Some(self.placed);
             }
             self.placed += 1;
-            self.positions
-                .push(self.begin_positions.remove(&at).unwrap_or_default());
+            self.known.push(self.begin.remove(&at).unwrap_or_default());
         }
-        &mut self.positions
+        &mut self.known
     }
 
     /// The partitions that are read, and the position delivered of each.
@@ -149,7 +159,7 @@ impl Tracks {
                 end_offset: track.next.next_offset,
                 leader_epoch: track.next.leader_epoch,
                 stats,
-                positions: track.place.map(|place| self.positions[place].clone()),
+                positions: track.place.map(|place| self.known[place].positions.clone()),
                 newest_change,
                 asked_end: None,
             }

@@ -16,12 +16,17 @@ pub const MAX_COUNTED: usize = 4096;
 pub const MAX_LATE: usize = 32;
 
 /// Rows with a say of one batch, by cell.
+///
+/// Where the grid has changed the claim may lie within a cell: there the cell is cut in two, so that its rows above are not
+/// taken for late.
 #[derive(Clone, Debug)]
 pub struct CellCounts {
     grid: Grid,
-    counts: BTreeMap<i64, u64>,
+    edge_us: Option<i64>,
+    /// End of the cell and its rows, by start.
+    counts: BTreeMap<i64, (i64, u64)>,
     /// The cell of the last row and its count so far: rows come in order of time, more or less.
-    last: (i64, u64),
+    last: LateCell,
     overflow: Option<(i64, u64)>,
 }
 
@@ -46,13 +51,18 @@ pub struct LateCells {
 }
 
 impl CellCounts {
-    /// Nothing counted yet.
+    /// Nothing counted yet. `edge_us`: the claim when the batch begins.
     #[must_use]
-    pub fn new(grid: Grid) -> Self {
+    pub fn new(grid: Grid, edge_us: Option<i64>) -> Self {
         CellCounts {
             grid,
+            edge_us,
             counts: BTreeMap::new(),
-            last: (i64::MIN, 0),
+            last: LateCell {
+                from_us: i64::MAX,
+                before_us: i64::MAX,
+                rows: 0,
+            },
             overflow: None,
         }
     }
@@ -60,11 +70,8 @@ impl CellCounts {
     /// Counts a row. Cheap while rows stay in one cell.
     #[inline]
     pub fn count(&mut self, event_time_us: i64) {
-        let (start_us, rows) = &mut self.last;
-        if event_time_us.wrapping_sub(*start_us).cast_unsigned()
-            < self.grid.cell_us().cast_unsigned()
-        {
-            *rows += 1;
+        if self.last.from_us <= event_time_us && event_time_us < self.last.before_us {
+            self.last.rows += 1;
         } else {
             self.turn(event_time_us);
         }
@@ -85,34 +92,57 @@ impl CellCounts {
             return late;
         };
         let mut counts = self.counts.clone();
-        if self.last.1 > 0 {
-            *counts.entry(self.last.0).or_default() += self.last.1;
+        if self.last.rows > 0 {
+            let last = counts.entry(self.last.from_us);
+            last.or_insert((self.last.before_us, 0)).1 += self.last.rows;
         }
         late.overflow = self.overflow.filter(|(start_us, _)| *start_us < claim_us);
-        for (start_us, rows) in counts.range(..claim_us) {
+        for (from_us, (before_us, rows)) in counts.range(..claim_us) {
             if late.cells.len() < MAX_LATE {
                 late.cells.push(LateCell {
-                    from_us: *start_us,
-                    before_us: self.grid.end(*start_us),
+                    from_us: *from_us,
+                    before_us: *before_us,
                     rows: *rows,
                 });
             } else {
-                overflow(&mut late.overflow, *start_us, *rows);
+                overflow(&mut late.overflow, *from_us, *rows);
             }
         }
         late
     }
 
     fn turn(&mut self, event_time_us: i64) {
-        let (start_us, rows) =
-            std::mem::replace(&mut self.last, (self.grid.floor(event_time_us), 1));
-        if rows == 0 {
+        let (from_us, before_us) = self.cell(event_time_us);
+        let begun = LateCell {
+            from_us,
+            before_us,
+            rows: 1,
+        };
+        let last = std::mem::replace(&mut self.last, begun);
+        if last.rows == 0 {
             return;
         }
-        if self.counts.len() < MAX_COUNTED || self.counts.contains_key(&start_us) {
-            *self.counts.entry(start_us).or_default() += rows;
+        if self.counts.len() < MAX_COUNTED || self.counts.contains_key(&last.from_us) {
+            let count = self.counts.entry(last.from_us);
+            count.or_insert((last.before_us, 0)).1 += last.rows;
         } else {
-            overflow(&mut self.overflow, start_us, rows);
+            overflow(&mut self.overflow, last.from_us, last.rows);
+        }
+    }
+
+    /// The cell of a row, one that is known before the grid is asked: the day in a zone takes a microsecond to work out.
+    fn cell(&self, event_time_us: i64) -> (i64, i64) {
+        let known = self.counts.range(..=event_time_us).next_back();
+        if let Some((from_us, (before_us, _))) = known
+            && event_time_us < *before_us
+        {
+            return (*from_us, *before_us);
+        }
+        let (from_us, before_us) = self.grid.cell(event_time_us);
+        match self.edge_us {
+            Some(edge_us) if from_us < edge_us && edge_us <= event_time_us => (edge_us, before_us),
+            Some(edge_us) if event_time_us < edge_us && edge_us < before_us => (from_us, edge_us),
+            _ => (from_us, before_us),
         }
     }
 }
@@ -138,7 +168,7 @@ mod tests {
     const SECOND: i64 = 1_000_000;
 
     fn counts(seconds: impl IntoIterator<Item = i64>) -> CellCounts {
-        let mut counts = CellCounts::new(Grid::new(5 * SECOND).unwrap());
+        let mut counts = CellCounts::new(Grid::new(5 * SECOND).unwrap(), None);
         for second in seconds {
             counts.count(second * SECOND);
         }
@@ -170,5 +200,21 @@ mod tests {
         assert_eq!(late.rows(), 40);
         let many = counts((0..5_000).map(|cell| cell * 5));
         assert_eq!(many.below(Some(i64::MAX)).rows(), 5_000);
+    }
+
+    /// After a change from hours to days the claim lies within a day: what comes above it is in time.
+    #[test]
+    fn a_cell_that_the_claim_cuts_is_late_below_it_only() {
+        let claim = Some(7 * SECOND);
+        let mut counts = CellCounts::new(Grid::new(5 * SECOND).unwrap(), claim);
+        for second in [6, 8, 5, 9, 2, 7] {
+            counts.count(second * SECOND);
+        }
+        let late = |from: i64, before: i64, rows: u64| LateCell {
+            from_us: from * SECOND,
+            before_us: before * SECOND,
+            rows,
+        };
+        assert_eq!(counts.below(claim).cells, [late(0, 5, 1), late(5, 7, 2)]);
     }
 }

@@ -17,8 +17,8 @@ use super::amended::{Amended, AmendedCell, LateData, MAX_AMENDED};
 use super::epoch::{Reopened, StepCause};
 use super::event_time::{Bounds, SECOND_US};
 use super::frontier::{
-    FromRule, MAX_WINDOW, NewestChange, OpenGap, PartitionState, PartitionStats, Policy, Term,
-    TopicState, Window, WindowEntry,
+    FromRule, MAX_WINDOW, NewestChange, OnJoin, OpenGap, PartitionState, PartitionStats, Policy,
+    Term, TopicState, Window, WindowEntry,
 };
 use super::gaps::{Gaps, MAX_GAPS};
 use super::grid::Grid;
@@ -354,6 +354,7 @@ fn put_policy(out: &mut Vec<u8>, policy: &Policy) {
     for length in lengths {
         put_signed(out, length);
     }
+    put_text(out, policy.grid.zone().unwrap_or_default());
     put(out, u64::from(policy.window_commits));
     put_terms(out, &policy.terms);
     match policy.complete_from {
@@ -365,12 +366,13 @@ fn put_policy(out: &mut Vec<u8>, policy: &Policy) {
         }
     }
     out.push(policy.late_data as u8);
+    out.push(policy.on_join as u8);
 }
 
 fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
     let read = (|| {
         let revision = reader.varint()?;
-        let grid = Grid::new(reader.signed()?).ok()?;
+        let cell_us = reader.signed()?;
         let bounds = Bounds {
             allowed_lateness_us: reader.signed()?,
             max_delay_us: reader.signed()?,
@@ -378,6 +380,8 @@ fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
             max_age_us: Some(reader.signed()?).filter(|us| *us >= 0),
         };
         let window_duration_us = reader.signed()?;
+        let zone = Some(reader.text()?).filter(|name| !name.is_empty());
+        let grid = Grid::in_zone(cell_us, zone).ok()?;
         let window_commits = u32::try_from(reader.varint()?).ok()?;
         Some((revision, grid, bounds, window_duration_us, window_commits))
     })();
@@ -391,6 +395,7 @@ fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
         _ => return Err(Unreadable::Damaged),
     };
     let late_data = reader.byte().and_then(LateData::from_byte);
+    let on_join = reader.byte().and_then(OnJoin::from_byte);
     Ok(Policy {
         revision,
         grid,
@@ -400,6 +405,7 @@ fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
         terms,
         complete_from,
         late_data: late_data.ok_or(Unreadable::Damaged)?,
+        on_join: on_join.ok_or(Unreadable::Damaged)?,
     })
 }
 
@@ -705,6 +711,7 @@ fn put_partition(out: &mut Vec<u8>, times: Times, sources: &[&str], state: &Part
     put_signed(out, state.next_offset);
     put_epoch(out, state.leader_epoch);
     times.put_some(out, state.anchor_us);
+    times.put_some(out, state.backfill_before_us);
     times.put_some(out, state.first_least_us);
     times.put_some(out, state.caught_up_us);
     put_gap(out, times, state.gap);
@@ -727,6 +734,7 @@ fn read_partition(
         next_offset: reader.signed()?,
         leader_epoch: read_epoch(reader)?,
         anchor_us: times.read_some(reader)?,
+        backfill_before_us: times.read_some(reader)?,
         first_least_us: times.read_some(reader)?,
         caught_up_us: times.read_some(reader)?,
         gap: read_gap(reader, times)?,
@@ -808,6 +816,7 @@ fn put_news(out: &mut Vec<u8>, times: Times, news: &PartitionRecord, detail: Det
     put_epoch(out, news.leader_epoch);
     out.push(u8::from(news.reset));
     times.put_some(out, news.anchor_us);
+    times.put_some(out, news.backfill_before_us);
     times.put_some(out, news.caught_up_us);
     put_gap(out, times, news.gap);
     out.push(u8::from(news.stats.is_some()));
@@ -833,6 +842,7 @@ fn read_news(reader: &mut Reader<'_>, record: &mut Record) -> Option<()> {
             leader_epoch: read_epoch(reader)?,
             reset: flag(reader)?,
             anchor_us: times.read_some(reader)?,
+            backfill_before_us: times.read_some(reader)?,
             caught_up_us: times.read_some(reader)?,
             gap: read_gap(reader, times)?,
             stats: if flag(reader)? {
@@ -895,6 +905,7 @@ mod tests {
                 next_offset: i64::from(partition) * 1_000_003,
                 leader_epoch: Some(3),
                 anchor_us: Some(at("08:00")),
+                backfill_before_us: (partition % 7 == 1).then_some(at("06:30")),
                 first_least_us: Some(at("07:00") + odd(2) * SECOND_US),
                 window: Window {
                     entries: entries.collect(),

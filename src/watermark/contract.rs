@@ -19,7 +19,7 @@ use super::claim::Claim;
 use super::codec::{Detail, Unreadable};
 use super::epoch::{Reopened, StepCause};
 use super::event_time::{Bounds, SECOND_US};
-use super::frontier::{FromRule, Policy, Term};
+use super::frontier::{FromRule, OnJoin, Policy, Term};
 use super::gaps::Gaps;
 use super::grid::Grid;
 use super::state::{AskedPartitions, CompleteFrom, Published, Record, State, missed_until};
@@ -103,6 +103,8 @@ pub const EXCLUDED_PAST: &str = "tidemark.excluded.past";
 pub const EXCLUDED_MISSING: &str = "tidemark.excluded.missing";
 /// Summary: rows of a snapshot.
 pub const EXCLUDED_SNAPSHOT: &str = "tidemark.excluded.snapshot";
+/// Summary: rows of a topic that joined without taking the claim back, below what was claimed then.
+pub const EXCLUDED_BACKFILL: &str = "tidemark.excluded.backfill";
 /// Summary: messages that no decoder understood.
 pub const EXCLUDED_UNDECODABLE: &str = "tidemark.excluded.undecodable";
 
@@ -354,6 +356,7 @@ fn summary_of_rows(advanced: &Advanced, news: &Contribution) -> BTreeMap<String,
         (EXCLUDED_PAST, some(news.excluded.past)),
         (EXCLUDED_MISSING, some(news.excluded.missing)),
         (EXCLUDED_SNAPSHOT, some(news.excluded.snapshot)),
+        (EXCLUDED_BACKFILL, some(news.excluded.backfill)),
         (EXCLUDED_UNDECODABLE, some(news.excluded.undecodable)),
     ];
     let present = values
@@ -645,14 +648,17 @@ fn policy_text(policy: &Policy) -> String {
         FromRule::Unbounded => UNBOUNDED.to_owned(),
         FromRule::Instant(us) => iso(us),
     };
+    let zone = policy.grid.zone();
+    let zone = zone.map_or_else(String::new, |name| format!(",zone={name}"));
     format!(
-        "cell={},{},window={},window-duration={},terms={},from={from},late={}",
+        "cell={}{zone},{},window={},window-duration={},terms={},from={from},late={},join={}",
         length_text(policy.grid.cell_us()),
         bounds_text(&policy.bounds),
         policy.window_commits,
         length_text(policy.window_duration_us),
         terms.join("+"),
         policy.late_data.label(),
+        policy.on_join.label(),
     )
 }
 
@@ -664,7 +670,11 @@ fn parse_policy(text: &str) -> Option<Policy> {
         .filter(|label| !label.is_empty());
     Some(Policy {
         revision: 0,
-        grid: Grid::new(parse_length(pairs.get("cell")?)?).ok()?,
+        grid: Grid::in_zone(
+            parse_length(pairs.get("cell")?)?,
+            pairs.get("zone").copied(),
+        )
+        .ok()?,
         bounds: bounds_of(&pairs)?,
         window_commits: pairs.get("window")?.parse().ok()?,
         window_duration_us: parse_length(pairs.get("window-duration")?)?,
@@ -675,6 +685,7 @@ fn parse_policy(text: &str) -> Option<Policy> {
             instant => FromRule::Instant(parse_iso(instant)?),
         },
         late_data: LateData::from_label(pairs.get("late")?)?,
+        on_join: OnJoin::from_label(pairs.get("join")?)?,
     })
 }
 
@@ -992,7 +1003,7 @@ mod tests {
             (COMMITTED_AT, "2026-11-30T10:30:00Z"),
             (
                 POLICY,
-                "cell=1h,lateness=5m,delay=10m,skew=5m,window=2,window-duration=0s,terms=minimum+caught-up,from=derived,late=notify",
+                "cell=1h,lateness=5m,delay=10m,skew=5m,window=2,window-duration=0s,terms=minimum+caught-up,from=derived,late=notify,join=reopen",
             ),
             (
                 PARTITIONS_ASKED,

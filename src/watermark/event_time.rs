@@ -60,6 +60,8 @@ pub enum Say {
     Snapshot,
     /// Delivered once more by its source.
     Replayed,
+    /// Of a topic that joined without taking the claim back, and below what was claimed then.
+    Backfill,
     /// Too far in the future.
     Future,
     /// Older against its record's time than the greatest age.
@@ -77,6 +79,8 @@ pub struct RowTime {
     pub snapshot: bool,
     /// Whether its source delivered it before ([`super::SourcePositions::judge`]).
     pub replayed: bool,
+    /// What was claimed when its topic joined, where that did not take the claim back.
+    pub backfill_before_us: Option<i64>,
 }
 
 impl Bounds {
@@ -95,6 +99,9 @@ impl Bounds {
         }
         if row.replayed {
             return Say::Replayed;
+        }
+        if row.backfill_before_us > Some(event) {
+            return Say::Backfill;
         }
         let seen = row
             .record_time_us
@@ -122,6 +129,8 @@ pub struct Excluded {
     pub future: u64,
     /// See [`Say::Past`].
     pub past: u64,
+    /// See [`Say::Backfill`].
+    pub backfill: u64,
     /// Messages that no decoder understood: dead letters.
     pub undecodable: u64,
 }
@@ -135,6 +144,7 @@ impl Excluded {
             Say::Missing => self.missing += 1,
             Say::Snapshot => self.snapshot += 1,
             Say::Replayed => self.replayed += 1,
+            Say::Backfill => self.backfill += 1,
             Say::Future => self.future += 1,
             Say::Past => self.past += 1,
         }
@@ -147,6 +157,7 @@ impl Excluded {
         self.replayed += other.replayed;
         self.future += other.future;
         self.past += other.past;
+        self.backfill += other.backfill;
         self.undecodable += other.undecodable;
     }
 }
@@ -234,6 +245,7 @@ mod tests {
             record_time_us: Some(NOW),
             snapshot: true,
             replayed: true,
+            backfill_before_us: Some(NOW + 7200 * SECOND_US),
         };
         let mut counted = Excluded::default();
         counted.count(bounds().say(&row, NOW));
@@ -241,9 +253,12 @@ mod tests {
         counted.count(bounds().say(&row, NOW));
         row.replayed = false;
         counted.count(bounds().say(&row, NOW));
+        row.backfill_before_us = row.event_time_us;
+        counted.count(bounds().say(&row, NOW));
         let whole = Excluded {
             snapshot: 1,
             replayed: 1,
+            backfill: 1,
             future: 1,
             ..Excluded::default()
         };

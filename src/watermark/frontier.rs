@@ -96,6 +96,47 @@ pub struct Policy {
     pub complete_from: FromRule,
     /// What late rows do to their cell.
     pub late_data: LateData,
+    /// What a topic that joins does to the claim.
+    pub on_join: OnJoin,
+}
+
+/// What a topic that may be older than the claim does to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum OnJoin {
+    /// The claim is taken back to what all topics together allow.
+    #[default]
+    Reopen = 0,
+    /// The claim stays, and the topic's rows below it have no say.
+    Backfill = 1,
+}
+
+impl OnJoin {
+    /// Every choice.
+    pub const ALL: [OnJoin; 2] = [OnJoin::Reopen, OnJoin::Backfill];
+
+    /// The name in a summary.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            OnJoin::Reopen => "reopen",
+            OnJoin::Backfill => "backfill",
+        }
+    }
+
+    /// The choice of a name.
+    #[must_use]
+    pub fn from_label(label: &str) -> Option<OnJoin> {
+        let mut all = OnJoin::ALL.into_iter();
+        all.find(|choice| choice.label() == label)
+    }
+
+    /// The choice of a byte in the state.
+    #[must_use]
+    pub fn from_byte(byte: u8) -> Option<OnJoin> {
+        let mut all = OnJoin::ALL.into_iter();
+        all.find(|choice| *choice as u8 == byte)
+    }
 }
 
 impl Policy {
@@ -170,6 +211,8 @@ pub struct PartitionState {
     pub leader_epoch: Option<i32>,
     /// When its start offset was anchored; `None`: it was created later and read from its first record on.
     pub anchor_us: Option<i64>,
+    /// What was claimed when its topic joined: older rows of it have no say. `None`: it did not join, or took the claim back.
+    pub backfill_before_us: Option<i64>,
     /// The least event time of its first data-carrying commit, kept while `anchor_us` is.
     pub first_least_us: Option<i64>,
     /// Its recent data-carrying commits.

@@ -777,6 +777,7 @@ fn time_of(row: &Row, replayed: bool) -> RowTime {
         record_time_us: Some(row.record_us),
         snapshot: false,
         replayed,
+        backfill_before_us: None,
     }
 }
 
@@ -793,7 +794,7 @@ fn empty(commit: u128, now_us: i64, grid: Grid) -> Contribution {
         asked: None,
         rows: 0,
         excluded: Excluded::default(),
-        cells: CellCounts::new(grid),
+        cells: CellCounts::new(grid, None),
         event_times: None,
     }
 }
@@ -847,6 +848,7 @@ fn policy() -> impl Strategy<Value = Policy> {
                 terms: terms.into_iter().collect::<BTreeSet<_>>(),
                 complete_from: FromRule::Derived,
                 late_data: LateData::Notify,
+                on_join: OnJoin::Reopen,
             },
         )
 }

@@ -112,6 +112,8 @@ pub struct PartitionRecord {
     pub reset: bool,
     /// When its start offset was anchored, in the commit that anchors it.
     pub anchor_us: Option<i64>,
+    /// What was claimed when its topic joined, in the commit that anchors it, where that did not take the claim back.
+    pub backfill_before_us: Option<i64>,
     /// What its rows with a say showed.
     pub stats: Option<PartitionStats>,
     /// Everything appended before this instant is in the table.
@@ -295,6 +297,7 @@ impl PartitionState {
             });
         }
         self.anchor_us = self.anchor_us.or(news.anchor_us);
+        self.backfill_before_us = self.backfill_before_us.or(news.backfill_before_us);
         if let Some(stats) = news.stats {
             self.window.push(committed_at_us, stats);
             if self.anchor_us.is_some() && self.first_least_us.is_none() {
@@ -360,6 +363,7 @@ pub(super) fn unknown(cut_us: Option<i64>) -> PartitionState {
         next_offset: 0,
         leader_epoch: None,
         anchor_us: None,
+        backfill_before_us: None,
         first_least_us: None,
         window: Window {
             entries: Vec::new(),

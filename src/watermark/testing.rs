@@ -36,6 +36,7 @@ pub(super) fn policy() -> Policy {
         terms: Term::ALL.into_iter().collect(),
         complete_from: FromRule::Derived,
         late_data: LateData::Notify,
+        on_join: OnJoin::Reopen,
     }
 }
 
@@ -74,7 +75,7 @@ pub(super) fn news(now: &str) -> Contribution {
         asked: None,
         rows: 0,
         excluded: Excluded::default(),
-        cells: CellCounts::new(policy().grid),
+        cells: CellCounts::new(policy().grid, None),
         event_times: None,
     }
 }

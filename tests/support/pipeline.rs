@@ -113,7 +113,7 @@ pub(crate) fn with_source(
 pub(crate) struct Running {
     runtime: tokio::runtime::Runtime,
     stop: CancellationToken,
-    progress: tokio::sync::watch::Receiver<Progress>,
+    pub(crate) progress: tokio::sync::watch::Receiver<Progress>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -121,15 +121,24 @@ pub(crate) fn start(specs: Vec<EffectiveSpec>) -> Running {
     start_with(specs, |worker| worker)
 }
 
+/// A worker of another name: the second of a pipeline.
+pub(crate) fn start_as(worker: &str, specs: Vec<EffectiveSpec>) -> Running {
+    run(worker, specs, |worker| worker)
+}
+
 pub(crate) fn start_with(
     specs: Vec<EffectiveSpec>,
     extend: impl FnOnce(Worker) -> Worker,
 ) -> Running {
+    run("one", specs, extend)
+}
+
+fn run(worker: &str, specs: Vec<EffectiveSpec>, extend: impl FnOnce(Worker) -> Worker) -> Running {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let stop = CancellationToken::new();
     let (worker, progress) = runtime.block_on(async {
         let worker = Worker::new(WorkerSettings {
-            worker_id: "one".to_owned(),
+            worker_id: worker.to_owned(),
             installation: String::new(),
             clock: Clock::system(),
             metrics: Metrics::default(),

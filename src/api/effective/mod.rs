@@ -19,6 +19,7 @@ use super::{
     quantity::{bytes, length, parse_bytes, parse_instant_us, parse_length_us},
     worker::{CompleteFrom, EffectiveSpec, Finalization, WorkerShare},
 };
+use crate::watermark::{Grid, NoGrid};
 
 mod sink;
 mod source;
@@ -134,6 +135,7 @@ pub fn built_in_defaults() -> Value {
             "windowCommits": 3,
             "terms": ["Minimum", "CaughtUp"],
             "lateData": "Notify",
+            "onJoin": "Reopen",
         },
         "worker": {"replicas": 1, "memoryBudget": "256Mi"},
         "suspend": false,
@@ -251,6 +253,22 @@ impl Rules {
                 "write such a length, as 15m, 1h or 1d",
             );
         }
+        if let (Some(zone), Some(cell_us)) = (&spec.zone, cell_us) {
+            match Grid::in_zone(cell_us, Some(zone)) {
+                Err(NoGrid::Zoned { .. }) => self.refuse_pair(
+                    [&at("zone"), &at("cell")],
+                    "zone goes with cell: 1d",
+                    "write cell: 1d, or leave the zone out",
+                ),
+                Err(NoGrid::Zone { .. }) => self.refuse(
+                    &at("zone"),
+                    zone,
+                    "is no zone of the tz database",
+                    "write a name as Europe/Berlin, or leave it out for UTC",
+                ),
+                Err(NoGrid::Length { .. }) | Ok(_) => {}
+            }
+        }
         let terms = spec.terms.clone().unwrap_or_default();
         if terms.iter().collect::<BTreeSet<_>>().len() < terms.len() {
             let text: Vec<&str> = terms.iter().map(Into::into).collect();
@@ -263,6 +281,7 @@ impl Rules {
         }
         Finalization {
             cell_us: cell_us.unwrap_or_default(),
+            zone: spec.zone.clone(),
             allowed_lateness_us: self
                 .length_us(&at("allowedLateness"), spec.allowed_lateness.as_ref(), week)
                 .unwrap_or_default(),
@@ -289,6 +308,7 @@ impl Rules {
                 .as_deref()
                 .and_then(|text| self.complete_from(text)),
             late_data: spec.late_data.expect("the built-in defaults name one"),
+            on_join: spec.on_join.expect("the built-in defaults name one"),
         }
     }
 

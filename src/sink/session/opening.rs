@@ -59,6 +59,7 @@ impl<'c> Session<'c> {
             dead_letters,
             accumulators: context.accumulators.clone(),
             policy: side.policy.clone(),
+            claim_us: state.published.finalized_before_us,
             creates_only,
             budget: context.budget,
         });

@@ -25,6 +25,8 @@ mod news;
 mod partitions;
 mod topics;
 
+use topics::Arrival;
+
 pub use misfit::Misfit;
 pub use news::{Anchor, AskedEnd, Contribution, Jump, JumpKind, PartitionNews};
 
@@ -194,7 +196,8 @@ fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<Next, Mis
     let mut state = base.clone();
     state.apply(&record, None);
     let mut anchors = news.anchors.iter();
-    let joined = anchors.any(|anchor| topics::joins(base, news, &anchor.topic));
+    let joined = anchors
+        .any(|anchor| topics::arrival(base, &record.policy, news, &anchor.topic) == Arrival::Joins);
     Ok(Next {
         state,
         record,
@@ -292,6 +295,7 @@ mod tests {
     use super::super::claim::HeldBy;
     use super::super::contract;
     use super::super::frontier::{FromRule, Term};
+    use super::super::grid::Grid;
     use super::super::replay::Coverage;
     use super::super::state::CompleteFrom;
     use super::super::testing::{TOPIC, Table, at, complete_from, from, news, policy};
@@ -568,6 +572,51 @@ mod tests {
         table.policy = table.state.policy.clone();
         table.commit(news("11:32"));
         assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
+    }
+
+    /// The claim is an instant, not the number of a cell: what was final under the old cells stays so.
+    #[test]
+    fn changed_cells_keep_the_claim_until_one_of_them_ends_behind_it() {
+        let mut table = Table::flowing();
+        let days = Grid::in_zone(86_400 * SECOND_US, Some("Europe/Berlin")).unwrap();
+        table.policy = Policy {
+            revision: 2,
+            grid: days,
+            ..policy()
+        };
+        let next = table.commit(news("10:50").rows(0, 4, &["10:45"]).asked("10:50", 2));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
+        assert_eq!(table.properties[contract::LAST_FINAL_CELL], "2026-11-29");
+        assert_eq!(next.late.rows(), 0);
+        let flow = |table: &mut Table, now: &str, time: &str| {
+            for partition in [0, 1] {
+                let offset = table.state.partition(TOPIC, partition).unwrap().next_offset;
+                table.commit(news(now).rows(partition, offset, &[time]).asked(now, 2));
+            }
+        };
+        for (now, time) in [("22:50", "22:40"), ("22:51", "22:41")] {
+            flow(&mut table, now, time);
+        }
+        assert_eq!(
+            table.claim().as_deref(),
+            Some("2026-11-30T10:00:00Z"),
+            "the day in Berlin ends at 23:00 UTC"
+        );
+        for (now, time) in [("23:20", "23:10"), ("23:21", "23:11")] {
+            flow(&mut table, now, time);
+        }
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T23:00:00Z"));
+        assert_eq!(table.properties[contract::LAST_FINAL_CELL], "2026-11-30");
+        table.policy.revision = 3;
+        table.policy.grid = Grid::new(900 * SECOND_US).unwrap();
+        flow(&mut table, "23:40", "23:30");
+        flow(&mut table, "23:41", "23:31");
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T23:15:00Z"));
+        assert_eq!(
+            table.properties[contract::LAST_FINAL_CELL],
+            "2026-11-30T23:00"
+        );
+        assert_eq!(table.state.published.epoch, 1);
     }
 
     #[test]

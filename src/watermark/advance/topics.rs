@@ -5,6 +5,9 @@
 //! changed list or pattern becomes the table's with the first answer under it that names no topic but those that the table
 //! knows once the commit is made.
 //!
+//! By choice a topic that joins does not take the claim back: its rows below the claim have no say, now and later, and what it
+//! brings above holds the claim as every partition does.
+//!
 //! A topic that the specification no longer names leaves without a step. The claim may rise with it; what was never read of
 //! it stays outside of complete-from and in the gaps.
 //!
@@ -16,12 +19,38 @@ use std::collections::BTreeSet;
 use super::misfit::Misfit;
 use super::news::{Anchor, Contribution};
 use crate::watermark::event_time::{ceil_second, floor_second};
-use crate::watermark::frontier::OpenGap;
+use crate::watermark::frontier::{OnJoin, OpenGap, Policy};
 use crate::watermark::state::{AskedPartitions, PartitionRecord, Record, State};
 
-/// Whether a topic may be older than the table's claim.
-pub(super) fn joins(base: &State, news: &Contribution, topic: &str) -> bool {
-    !base.is_new() && !base.topics.contains_key(topic) && news.subscription != base.subscription
+/// How a partition without an anchor comes to its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// With the first commit.
+    First,
+    /// Created since.
+    Created,
+    /// It may be older than the claim, which is taken back.
+    Joins,
+    /// It may be older than the claim, which stays: its rows below have no say.
+    Backfills {
+        /// The claim.
+        before_us: i64,
+    },
+}
+
+/// How a topic comes. `policy`: the one in force with the commit.
+pub(super) fn arrival(base: &State, policy: &Policy, news: &Contribution, topic: &str) -> Arrival {
+    if base.is_new() {
+        return Arrival::First;
+    }
+    if base.topics.contains_key(topic) || news.subscription == base.subscription {
+        return Arrival::Created;
+    }
+    match (policy.on_join, base.published.finalized_before_us) {
+        (OnJoin::Backfill, Some(before_us)) => Arrival::Backfills { before_us },
+        // Without a claim there is none to keep.
+        (OnJoin::Backfill, None) | (OnJoin::Reopen, _) => Arrival::Joins,
+    }
 }
 
 /// What the table may take for granted of topics that appear: the subscription under which an answer named no topic but those
@@ -99,9 +128,12 @@ pub(super) fn derive_anchor(
         next_offset: anchor.offset,
         ..PartitionRecord::default()
     };
-    if base.is_new() || joins(base, news, &anchor.topic) {
-        own.anchor_us = Some(at_us);
-    } else if anchor.offset > 0 {
+    match arrival(base, &record.policy, news, &anchor.topic) {
+        Arrival::First | Arrival::Joins => own.anchor_us = Some(at_us),
+        Arrival::Created => {}
+        Arrival::Backfills { before_us } => own.backfill_before_us = Some(before_us),
+    }
+    if own.anchor_us.is_none() && anchor.offset > 0 {
         own.gap = Some(OpenGap {
             from_us: base.published.finalized_before_us,
             restart_us: at_us,
@@ -230,6 +262,52 @@ mod tests {
         assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
         let published = &table.state.published;
         assert_eq!((published.epoch, published.reopened), (2, None));
+    }
+
+    #[test]
+    fn a_topic_that_is_backfilled_keeps_the_claim_and_holds_it_there() {
+        let mut table = Table::flowing();
+        table.policy.on_join = OnJoin::Backfill;
+        table.policy.revision = 2;
+        table.commit(users(news("10:51").anchor(0, 7)));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
+        let published = &table.state.published;
+        assert_eq!((published.epoch, published.reopened), (1, None));
+        assert_eq!(complete_from(&table), from("10:00"), "as it was");
+        let known = table.state.partition("shop.users", 0).unwrap();
+        assert_eq!(known.backfill_before_us, Some(at("10:00")));
+        assert_eq!(
+            table.state.gaps().stretches(),
+            gap("10:00", "11:00"),
+            "its log has lost its head: rows above the claim, too"
+        );
+        // Those below the claim have no say and are none of the statistics.
+        for (partition, offset) in [(0, 4), (1, 4)] {
+            table.commit(news("11:20").rows(partition, offset, &["11:10"]));
+            table.commit(news("11:21").rows(partition, offset + 1, &["11:11"]));
+        }
+        table.commit(news("11:22").asked("11:22", 2).and_asked("shop.users", 1));
+        let hold = table.state.hold(true);
+        let by = HeldBy::Partition {
+            topic: "shop.users".to_owned(),
+            partition: 0,
+            term: None,
+        };
+        assert_eq!((hold.by, hold.cell_us), (by, Some(at("10:00"))));
+        let read = news("11:23").rows(0, 7, &[]).end("11:23", 7);
+        table.commit(users(read));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
+    }
+
+    /// A claim that is not there cannot be kept.
+    #[test]
+    fn a_topic_that_is_backfilled_into_a_table_without_a_claim_joins_it() {
+        let mut table = Table::anchored("09:00", 1);
+        table.policy.on_join = OnJoin::Backfill;
+        table.policy.revision = 2;
+        table.commit(users(news("10:51").anchor(0, 0)));
+        assert_eq!(table.state.published.epoch, 2);
+        assert_eq!(complete_from(&table), from("11:00"));
     }
 
     #[test]
