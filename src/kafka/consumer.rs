@@ -12,6 +12,7 @@ use rdkafka::TopicPartitionList;
 use rdkafka::consumer::Consumer as _;
 
 use super::desk::{Desk, Slot, index};
+use super::notice::fill;
 use super::sys::{self, Headers, RawMessage};
 use super::{Code, Error, Position, Settings, TopicPartition};
 
@@ -105,7 +106,7 @@ impl Source {
     pub fn poll_chunk(&mut self, most: usize, timeout: Duration) -> Chunk<'_> {
         self.settle();
         let Self { native, desk, .. } = self;
-        let notices = native.fill(most, timeout, |message| desk.sort(message));
+        let notices = fill(native, most, timeout, |message| desk.sort(message));
         let events = notices
             .into_iter()
             .filter_map(|notice| desk.event(notice))
@@ -126,7 +127,7 @@ impl Source {
     /// # Errors
     /// A partition that is assigned already, or a rebalance that has ended meanwhile.
     pub fn assign(&mut self, starts: &[(TopicPartition, Position)]) -> Result<(), Error> {
-        let assigned = sys::starts(starts).and_then(|list| self.native.incremental_assign(&list));
+        let assigned = lines(starts).and_then(|list| self.native.incremental_assign(&list));
         assigned.map_err(|code| Error::Question {
             question: "assigning partitions",
             code,
@@ -234,7 +235,7 @@ impl Source {
         if stopped.is_empty() {
             return;
         }
-        let restarted = sys::starts(&stopped).and_then(|list| {
+        let restarted = lines(&stopped).and_then(|list| {
             self.native.incremental_unassign(&list)?;
             self.native.incremental_assign(&list)
         });
@@ -280,6 +281,17 @@ impl Source {
             }
         }
     }
+}
+
+/// The lines of a list that starts reading.
+fn lines<'p>(
+    lines: impl IntoIterator<Item = &'p (TopicPartition, Position)>,
+) -> Result<sys::List, Code> {
+    sys::List::of(
+        lines
+            .into_iter()
+            .map(|(at, position)| (at, position.next_offset, position.leader_epoch)),
+    )
 }
 
 fn names(partitions: &[TopicPartition]) -> TopicPartitionList {

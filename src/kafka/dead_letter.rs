@@ -14,7 +14,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{DeliveryResult, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _, ProducerContext};
 
-use super::sys::{self, Header};
+use super::log::log;
+use super::sys::Header;
 use super::{Error, Settings, TopicPartition};
 
 /// How long one look at the reports takes while the producer's buffer is full.
@@ -215,7 +216,7 @@ impl Reports {
 
 impl ClientContext for Reports {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        sys::log(level, facility, message);
+        log(level, facility, message);
     }
 
     fn error(&self, error: KafkaError, reason: &str) {

@@ -8,7 +8,8 @@
 use std::collections::HashMap;
 
 use super::consumer::Event;
-use super::sys::{Notice, RawMessage};
+use super::notice::Notice;
+use super::sys::RawMessage;
 use super::{Code, Error, Position, TopicPartition};
 
 /// One partition that is or was assigned.

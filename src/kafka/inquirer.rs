@@ -14,7 +14,8 @@ use rdkafka::metadata::{Metadata, MetadataBroker, MetadataTopic};
 use regex::Regex;
 use uuid::Uuid;
 
-use super::sys::{self, Context};
+use super::log::Context;
+use super::sys;
 use super::{Code, Error, MAX_PARTITIONS, Settings, StartFrom, TopicPartition, Topics};
 
 /// `ListOffsets`: the high watermark.

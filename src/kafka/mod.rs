@@ -16,6 +16,8 @@ mod consumer;
 mod dead_letter;
 mod desk;
 mod inquirer;
+mod log;
+mod notice;
 mod settings;
 mod sys;
 

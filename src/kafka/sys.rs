@@ -3,7 +3,8 @@
 //! rdkafka 0.39 hides four things that a position depends on: topic and offset of an end-of-partition event (its `poll` keeps
 //! the partition number only), rebalances as values (it runs them inside `poll`, before the caller could commit), leader
 //! epochs, and topic ids. This file takes events from the consumer's queue itself, and asks with librdkafka's admin calls.
-//! It is the only one in the house with `unsafe`; every block says why it is sound.
+//! It is the only one in the house with `unsafe`, and holds nothing else: what the values mean is said by `notice` and `desk`.
+//! Every block says why it is sound.
 //!
 //! What holds everywhere: pointers come from librdkafka 2.12.1 and are used while their owner lives. An event owns its
 //! message, the message its topic handle and payload; [`Consumer`] owns all events it has handed out and drops them, then its
@@ -25,15 +26,14 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::time::Duration;
 
-use rdkafka::client::ClientContext;
-use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
-use rdkafka::consumer::{BaseConsumer, Consumer as _, ConsumerContext};
+use rdkafka::config::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::KafkaError;
 use rdkafka_sys as rd;
-use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
-use super::{Code, Position, TopicPartition};
+use super::log::Context;
+use super::{Code, TopicPartition};
 
 /// The same C functions with error codes as plain integers. A broker may send a number that the bindings' enum does not
 /// list, and such a value of a Rust enum would be undefined behaviour.
@@ -79,36 +79,6 @@ fn millis(timeout: Duration) -> c_int {
     c_int::try_from(timeout.as_millis()).unwrap_or(c_int::MAX)
 }
 
-/// Passes librdkafka's log lines on. Rebalances never come here while the consumer is polled by this file; when it is
-/// dropped, rdkafka's own handling gives the partitions back.
-pub(super) struct Context;
-
-impl ClientContext for Context {
-    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
-        log(level, facility, message);
-    }
-
-    fn error(&self, error: KafkaError, reason: &str) {
-        debug!(%error, reason, "kafka client error");
-    }
-}
-
-impl ConsumerContext for Context {}
-
-pub(super) fn log(level: RDKafkaLogLevel, facility: &str, message: &str) {
-    match level {
-        RDKafkaLogLevel::Emerg | RDKafkaLogLevel::Alert | RDKafkaLogLevel::Critical => {
-            error!(facility, message, "kafka client");
-        }
-        // librdkafka calls a refused connection an error and then heals it by itself.
-        RDKafkaLogLevel::Error | RDKafkaLogLevel::Warning => {
-            warn!(facility, message, "kafka client");
-        }
-        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => info!(facility, message, "kafka client"),
-        RDKafkaLogLevel::Debug => debug!(facility, message, "kafka client"),
-    }
-}
-
 /// One reference to a queue of librdkafka.
 struct Queue(NonNull<rd::rd_kafka_queue_t>);
 
@@ -131,7 +101,7 @@ impl Drop for Queue {
 }
 
 /// One event taken from a queue, destroyed on drop.
-struct Occurrence(NonNull<rd::rd_kafka_event_t>);
+pub(super) struct Occurrence(NonNull<rd::rd_kafka_event_t>);
 
 // SAFETY: an event that left its queue belongs to whoever holds it; nothing in it is bound to a thread, and what it shares
 // with the client (topic and partition handles) is counted atomically.
@@ -145,23 +115,23 @@ impl Drop for Occurrence {
 }
 
 impl Occurrence {
-    fn kind(&self) -> rd::rd_kafka_event_type_t {
+    pub(super) fn kind(&self) -> rd::rd_kafka_event_type_t {
         // SAFETY: the event is alive.
         unsafe { rd::rd_kafka_event_type(self.0.as_ptr()) }
     }
 
-    fn code(&self) -> Code {
+    pub(super) fn code(&self) -> Code {
         // SAFETY: the event is alive; declared to return the plain integer.
         Code::of(unsafe { plain::rd_kafka_event_error(self.0.as_ptr()) })
     }
 
-    fn detail(&self) -> String {
+    pub(super) fn detail(&self) -> String {
         // SAFETY: the event is alive, and the string lives as long as it.
         unsafe { text(rd::rd_kafka_event_error_string(self.0.as_ptr())) }
     }
 
     /// The partition an error event speaks of, with its offset. 0 where librdkafka set none.
-    fn place(&self) -> Option<(TopicPartition, i64)> {
+    pub(super) fn place(&self) -> Option<(TopicPartition, i64)> {
         // SAFETY: the event is alive; the answer is null or an element of our own, read and then destroyed once.
         unsafe {
             let element = NonNull::new(rd::rd_kafka_event_topic_partition(self.0.as_ptr()))?;
@@ -171,44 +141,31 @@ impl Occurrence {
         }
     }
 
-    fn partitions(&self) -> Vec<Element> {
+    pub(super) fn partitions(&self) -> Vec<Element> {
         // SAFETY: the event is alive and keeps the list (null for other kinds of events), which is read during the call.
         unsafe { elements(rd::rd_kafka_event_topic_partition_list(self.0.as_ptr())) }
     }
 
-    fn is_fatal(&self) -> bool {
-        // SAFETY: only called for an event of kind ERROR, whose member it reads; the event is alive.
-        unsafe { rd::rd_kafka_event_error_is_fatal(self.0.as_ptr()) != 0 }
+    /// Whether the client is of no use any more, for the kind ERROR.
+    pub(super) fn is_fatal(&self) -> bool {
+        // SAFETY: the event is alive, and of the kind whose member is read.
+        self.kind() == rd::RD_KAFKA_EVENT_ERROR
+            && unsafe { rd::rd_kafka_event_error_is_fatal(self.0.as_ptr()) != 0 }
     }
 
-    fn log(&self) {
+    /// Level (as in syslog), facility and text of a line, for the kind LOG.
+    pub(super) fn log_line(&self) -> Option<(c_int, String, String)> {
         let (mut facility, mut message, mut level) = (ptr::null(), ptr::null(), 0);
-        // SAFETY: the event is alive; on 0 both strings are set and live as long as it.
+        // SAFETY: the event is alive; on 0 (for other kinds it is not) both strings are set and live as long as it.
         unsafe {
-            if rd::rd_kafka_event_log(
+            let answer = rd::rd_kafka_event_log(
                 self.0.as_ptr(),
                 &raw mut facility,
                 &raw mut message,
                 &raw mut level,
-            ) == 0
-            {
-                let level = u8::try_from(level).map_or(RDKafkaLogLevel::Info, level_of);
-                log(level, text(facility).trim(), text(message).trim());
-            }
+            );
+            (answer == 0).then(|| (level, text(facility), text(message)))
         }
-    }
-}
-
-fn level_of(syslog: u8) -> RDKafkaLogLevel {
-    match syslog {
-        0 => RDKafkaLogLevel::Emerg,
-        1 => RDKafkaLogLevel::Alert,
-        2 => RDKafkaLogLevel::Critical,
-        3 => RDKafkaLogLevel::Error,
-        4 => RDKafkaLogLevel::Warning,
-        5 => RDKafkaLogLevel::Notice,
-        6 => RDKafkaLogLevel::Info,
-        _ => RDKafkaLogLevel::Debug,
     }
 }
 
@@ -446,24 +403,14 @@ impl<'a> Iterator for Headers<'a> {
     }
 }
 
-/// What else than a message a consumer's queue can hold.
-pub(super) enum Notice {
-    EndOfPartition {
-        at: TopicPartition,
-        offset: i64,
-    },
-    Assigned(Vec<TopicPartition>),
-    Revoked {
-        partitions: Vec<TopicPartition>,
-        lost: bool,
-    },
-    OffsetsCommitted(Code),
-    Error {
-        code: Code,
-        place: Option<(TopicPartition, i64)>,
-        fatal: bool,
-        detail: String,
-    },
+/// What [`Consumer::take`] has taken.
+pub(super) enum Taken<T> {
+    /// There was nothing.
+    Nothing,
+    /// A message, held or dropped.
+    Message,
+    /// Something else, as it was read.
+    Other(T),
 }
 
 /// A consumer whose queue is read here.
@@ -499,36 +446,30 @@ impl Consumer {
         self.client.client().native_ptr()
     }
 
-    /// Lets go of the messages held, then takes up to `most` new ones: the first may take `timeout`, the others must be
-    /// there. `sort` gives each message its tag, or `None` to drop it. A notice ends the round, except the end of a partition.
-    pub(super) fn fill(
-        &mut self,
-        most: usize,
-        timeout: Duration,
-        mut sort: impl FnMut(RawMessage<'_>) -> Option<u32>,
-    ) -> Vec<Notice> {
+    /// Lets go of the messages held.
+    pub(super) fn let_go(&mut self) {
         self.held.clear();
-        let mut notices = Vec::new();
-        let mut wait = timeout;
-        while self.held.len() < most {
-            let Some(event) = self.queue.poll(wait) else {
-                break;
-            };
-            wait = Duration::ZERO;
-            if event.kind() == rd::RD_KAFKA_EVENT_FETCH {
-                self.hold(event, &mut sort);
-            } else if let Some(notice) = self.notice(&event) {
-                let goes_on = matches!(notice, Notice::EndOfPartition { .. });
-                notices.push(notice);
-                if !goes_on {
-                    break;
-                }
-            }
-        }
-        notices
     }
 
-    fn hold(&mut self, event: Occurrence, sort: &mut impl FnMut(RawMessage<'_>) -> Option<u32>) {
+    /// Takes one thing from the queue and waits up to `timeout` for it. `sort` gives a message its tag and it is held, or `None`
+    /// to drop it; `read` makes a value of anything else.
+    pub(super) fn take<T>(
+        &mut self,
+        timeout: Duration,
+        sort: impl FnOnce(RawMessage<'_>) -> Option<u32>,
+        read: impl FnOnce(&Occurrence, &BaseConsumer<Context>) -> T,
+    ) -> Taken<T> {
+        let Some(event) = self.queue.poll(timeout) else {
+            return Taken::Nothing;
+        };
+        if event.kind() == rd::RD_KAFKA_EVENT_FETCH {
+            self.hold(event, sort);
+            return Taken::Message;
+        }
+        Taken::Other(read(&event, &self.client))
+    }
+
+    fn hold(&mut self, event: Occurrence, sort: impl FnOnce(RawMessage<'_>) -> Option<u32>) {
         // SAFETY: the event is alive and of kind FETCH; it owns the message that it returns, or returns null.
         let message = unsafe { rd::rd_kafka_event_message_next(event.0.as_ptr()) };
         let Some(message) = NonNull::new(message.cast_mut()) else {
@@ -555,33 +496,6 @@ impl Consumer {
             message: unsafe { held.message.as_ref() },
             tag: held.tag,
         })
-    }
-
-    fn notice(&self, event: &Occurrence) -> Option<Notice> {
-        match event.kind() {
-            rd::RD_KAFKA_EVENT_ERROR => Some(error_notice(event)),
-            rd::RD_KAFKA_EVENT_REBALANCE => {
-                let partitions = event
-                    .partitions()
-                    .into_iter()
-                    .map(|element| element.at)
-                    .collect();
-                Some(if event.code() == Code::ASSIGN_PARTITIONS {
-                    Notice::Assigned(partitions)
-                } else {
-                    Notice::Revoked {
-                        partitions,
-                        lost: self.client.assignment_lost(),
-                    }
-                })
-            }
-            rd::RD_KAFKA_EVENT_OFFSET_COMMIT => Some(Notice::OffsetsCommitted(event.code())),
-            rd::RD_KAFKA_EVENT_LOG => {
-                event.log();
-                None
-            }
-            _ => None,
-        }
     }
 
     /// Begins with partitions that were not assigned. In a group this answers `Assigned`.
@@ -623,19 +537,6 @@ impl Consumer {
         // SAFETY: client and list are alive; the list is copied.
         let code = Code::of(unsafe { plain::rd_kafka_commit(self.native(), list.0.as_ptr(), 1) });
         if code == Code::OK { Ok(()) } else { Err(code) }
-    }
-}
-
-fn error_notice(event: &Occurrence) -> Notice {
-    let (code, place) = (event.code(), event.place());
-    match place {
-        Some((at, offset)) if code == Code::PARTITION_EOF => Notice::EndOfPartition { at, offset },
-        place => Notice::Error {
-            code,
-            place,
-            fatal: event.is_fatal(),
-            detail: event.detail(),
-        },
     }
 }
 
@@ -843,15 +744,4 @@ pub(super) fn list_offsets(
             .map(|info| Element::read(&*rd::rd_kafka_ListOffsetsResultInfo_topic_partition(*info)))
             .collect())
     }
-}
-
-/// The lines of a list that starts reading.
-pub(super) fn starts<'p>(
-    lines: impl IntoIterator<Item = &'p (TopicPartition, Position)>,
-) -> Result<List, Code> {
-    List::of(
-        lines
-            .into_iter()
-            .map(|(at, position)| (at, position.next_offset, position.leader_epoch)),
-    )
 }
