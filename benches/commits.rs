@@ -25,6 +25,7 @@ use support::{
     cpu::{self, Process},
     folder,
     kafka::Server,
+    policy::policy,
     say,
 };
 use tidemark::{
@@ -39,9 +40,9 @@ use tidemark::{
     },
     process::clock::Clock,
     watermark::{
-        self, Ancestor, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution,
-        Digest, Excluded, FromRule, Grid, Identity, LateData, OnJoin, PartitionNews, Policy,
-        Sketch, State, TableView, Term, advance, contract, stand,
+        self, Ancestor, Anchor, AskedEnd, AskedPartitions, CellCounts, Contribution, Digest,
+        Excluded, Identity, PartitionNews, Policy, Sketch, State, TableView, advance, contract,
+        stand,
     },
 };
 use tokio::runtime::Runtime;
@@ -399,25 +400,5 @@ fn news(policy: &Policy, minute: i64, now_us: i64) -> Contribution {
         excluded: Excluded::default(),
         cells,
         event_times: Sketch::merge(&sketches),
-    }
-}
-
-/// A pipeline's defaults.
-fn policy() -> Policy {
-    Policy {
-        revision: 1,
-        grid: Grid::new(60 * MINUTE_US).expect("an hour divides a day"),
-        bounds: Bounds {
-            allowed_lateness_us: 5 * MINUTE_US,
-            max_delay_us: 10 * MINUTE_US,
-            max_future_skew_us: 5 * MINUTE_US,
-            max_age_us: None,
-        },
-        window_commits: 3,
-        window_duration_us: 0,
-        terms: [Term::Minimum, Term::CaughtUp].into(),
-        complete_from: FromRule::Derived,
-        late_data: LateData::Notify,
-        on_join: OnJoin::Reopen,
     }
 }

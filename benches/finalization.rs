@@ -1,10 +1,9 @@
 //! What share of a worker's CPU the watermark takes.
 //!
 //! `cargo bench --bench finalization -- [--rows 1000000] [--rounds 5] [--mock]`. Above the line: the watermark's own functions
-//! over the same rows, in the batches and the order of the pipeline: replay judgement, say, statistics, cells, digest; then for
-//! each commit sealing, the state read back, the advance, summary and properties. Below it: the whole pipeline of the same run.
-//!
-//! The rows' facts are read from memory and not from the cache as in the pipeline, so the share is rather too great.
+//! over the same rows, in the batches and the order of the pipeline: replay judgement, say, statistics, cells, digest, by the
+//! sink's own [`EventTimeStatistics`]; then for each commit sealing, the state read back, the advance, summary and properties.
+//! Below it: the whole pipeline of the same run.
 
 #[expect(dead_code, reason = "each bench uses a part of it")]
 mod support;
@@ -20,15 +19,15 @@ use support::{
     kafka::{Broker, MOCK_ROWS},
     part, per_row,
     pipeline::{Place, Worker},
-    rows::{self, ROWS_A_FLUSH},
-    say,
+    policy::policy,
+    rows, say,
 };
 use tidemark::{
-    cdc::{NO_TIME, RowFacts, Snapshot},
+    cdc::Rows,
+    sink::{EventTimeStatistics, EventTimes, Known, Reading},
     watermark::{
-        Ancestor, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Digest,
-        Excluded, FromRule, Grid, Identity, LateData, Lineage, NewestChange, OnJoin, PartitionNews,
-        Policy, RowTime, Say, Sketch, SourcePositions, State, TableView, Term, advance, contract,
+        Ancestor, Anchor, AskedEnd, AskedPartitions, CellCounts, Contribution, Excluded, Identity,
+        Lineage, PartitionNews, Policy, Say, State, TableView, advance, contract,
         stand,
     },
 };
@@ -38,6 +37,13 @@ use uuid::Uuid;
 const ROWS_A_COMMIT: usize = 500_000;
 
 const MINUTE_US: i64 = 60_000_000;
+
+/// As Debezium's topics are read.
+const READING: Reading = Reading {
+    creates_only: false,
+    in_source_order: true,
+    claim_us: None,
+};
 
 fn main() {
     let arguments = Arguments::read();
@@ -103,143 +109,101 @@ fn pipeline(place: &Place, bootstrap: &str, row_count: u32) -> f64 {
     per_row(cpu_ns, commits.rows)
 }
 
-/// The facts of all rows, and the names in them.
-#[derive(Default)]
-struct Facts {
-    rows: Vec<RowFacts>,
-    sources: Vec<String>,
-}
-
 fn watermark(arguments: &Arguments) -> Value {
     let folder = Path::new(arguments.text("folder"));
-    let mut facts = Facts::default();
+    let mut run = Run::new(policy());
     rows::decode(folder, arguments.number("rows", 0), |rows| {
-        facts.rows.extend_from_slice(rows.facts());
-        facts.sources = rows.sources().iter().map(ToString::to_string).collect();
+        run.flush(rows);
         drop(rows.finish());
     });
-    let policy = policy();
-    let row_count = facts.rows.len() as u64;
-    let (says, judge_ns) = judge_all(&facts, &policy);
-    let mut table = Table::new(&policy);
-    let (mut observe_ns, mut commit_ns) = (0, 0);
-    let commits = facts
-        .rows
-        .chunks(ROWS_A_COMMIT)
-        .zip(says.chunks(ROWS_A_COMMIT));
-    for (rows, says) in commits {
-        let now_us = rows[rows.len() - 1].record_time_us + MINUTE_US;
-        let ends = table.ends(rows);
-        let start_ns = thread_ns();
-        let mut open = Open::new(&policy);
-        for (rows, says) in rows.chunks(ROWS_A_FLUSH).zip(says.chunks(ROWS_A_FLUSH)) {
-            open.observe(rows, says);
-        }
-        let sealing_ns = thread_ns();
-        table.commit(&policy, open, ends, now_us);
-        observe_ns += sealing_ns - start_ns;
-        commit_ns += thread_ns() - sealing_ns;
-    }
-    json!({
-        "judge": per_row(judge_ns, row_count),
-        "observe": per_row(observe_ns, row_count),
-        "commits": per_row(commit_ns, row_count),
-    })
+    run.commit();
+    run.answer()
 }
 
-/// Whether each row is a replay, and whether it has a say.
-fn judge_all(facts: &Facts, policy: &Policy) -> (Vec<Say>, u64) {
-    let mut positions = vec![SourcePositions::default(); PARTITIONS as usize];
-    let mut says = Vec::with_capacity(facts.rows.len());
-    let now_us = facts
-        .rows
-        .last()
-        .map_or(0, |row| row.record_time_us + MINUTE_US);
-    let start_ns = thread_ns();
-    for row in &facts.rows {
-        let judged = positions[row.partition as usize].judge(
-            &facts.sources[row.source as usize],
-            row.position,
-            some(row.commit_time_us),
-        );
-        let time = RowTime {
-            event_time_us: some(row.event_time_us),
-            record_time_us: some(row.record_time_us),
-            snapshot: row.snapshot != Snapshot::Streamed,
-            replayed: judged.replayed,
-            backfill_before_us: None,
-        };
-        says.push(policy.bounds.say(&time, now_us));
-    }
-    let ns = thread_ns() - start_ns;
-    let with_a_say = says.iter().filter(|say| **say == Say::Yes).count();
-    assert!(
-        with_a_say * 100 > says.len() * 99,
-        "nearly every row has a say: {with_a_say} of {}",
-        says.len()
-    );
-    (says, ns)
-}
-
-/// What an open batch gathers: the statistics as the sink keeps them.
-struct Open {
-    partitions: Vec<Gathering>,
-    times: Vec<i64>,
-    excluded: Excluded,
-    cells: CellCounts,
+/// The watermark's part of a pipeline, and what it took.
+struct Run {
+    policy: Policy,
+    statistics: EventTimeStatistics,
+    known: Vec<Known>,
+    says: Vec<Say>,
+    table: Table,
+    ends: Vec<i64>,
+    waiting: usize,
+    now_us: i64,
+    spent: Spent,
 }
 
 #[derive(Default)]
-struct Gathering {
-    digest: Digest,
-    least_us: Option<i64>,
-    greatest_us: Option<i64>,
-    newest_change: Option<NewestChange>,
+struct Spent {
+    rows: u64,
+    judge_ns: u64,
+    observe_ns: u64,
+    commit_ns: u64,
 }
 
-impl Open {
-    fn new(policy: &Policy) -> Self {
+impl Run {
+    fn new(policy: Policy) -> Self {
         Self {
-            partitions: (0..PARTITIONS).map(|_| Gathering::default()).collect(),
-            times: Vec::new(),
-            excluded: Excluded::default(),
-            cells: CellCounts::new(policy.grid, None),
+            statistics: EventTimeStatistics::new(&policy, READING),
+            known: vec![Known::default(); PARTITIONS as usize],
+            says: Vec::new(),
+            table: Table::new(&policy),
+            ends: vec![0; PARTITIONS as usize],
+            waiting: 0,
+            now_us: 0,
+            spent: Spent::default(),
+            policy,
         }
     }
 
-    fn observe(&mut self, facts: &[RowFacts], says: &[Say]) {
-        let mut from = 0;
-        for run in facts.chunk_by(|a, b| a.partition == b.partition) {
-            self.observe_run(run, &says[from..from + run.len()]);
-            from += run.len();
+    fn flush(&mut self, rows: &mut Rows) {
+        for facts in rows.facts() {
+            self.ends[facts.partition as usize] += 1;
+            self.now_us = facts.record_time_us + MINUTE_US;
+        }
+        let (facts, sources) = rows.facts_mut();
+        let start_ns = thread_ns();
+        self.statistics.judge(
+            facts,
+            sources,
+            &mut self.known,
+            self.now_us,
+            &mut self.says,
+        );
+        let judged_ns = thread_ns();
+        self.statistics.observe(rows.facts(), &self.says);
+        self.spent.observe_ns += thread_ns() - judged_ns;
+        self.spent.judge_ns += judged_ns - start_ns;
+        self.spent.rows += rows.len() as u64;
+        self.waiting += rows.len();
+        if self.waiting >= ROWS_A_COMMIT {
+            self.commit();
         }
     }
 
-    fn observe_run(&mut self, run: &[RowFacts], says: &[Say]) {
-        self.times.clear();
-        let mut newest: Option<NewestChange> = None;
-        for (facts, say) in run.iter().zip(says) {
-            match say {
-                Say::Yes => self.times.push(facts.event_time_us),
-                say => self.excluded.count(*say),
-            }
-            let change = NewestChange {
-                record_time_us: facts.record_time_us,
-                snapshot: facts.snapshot == Snapshot::Initial,
-            };
-            if facts.record_time_us != NO_TIME {
-                newest = Some(newest.map_or(change, |newest| newest.newer(change)));
-            }
+    fn commit(&mut self) {
+        if std::mem::take(&mut self.waiting) == 0 {
+            return;
         }
-        self.cells.extend(&self.times);
-        let gathering = &mut self.partitions[run[0].partition as usize];
-        gathering.newest_change = newest.or(gathering.newest_change);
-        for time_us in &self.times {
-            let least_us = gathering.least_us.unwrap_or(*time_us).min(*time_us);
-            gathering.least_us = Some(least_us);
-            gathering.greatest_us = gathering.greatest_us.max(Some(*time_us));
-        }
-        gathering.digest.extend(&self.times);
+        let start_ns = thread_ns();
+        let times = self.statistics.seal();
+        self.table
+            .commit(&self.policy, times, self.ends.clone(), self.now_us);
+        self.spent.commit_ns += thread_ns() - start_ns;
+    }
+
+    fn answer(&self) -> Value {
+        let Spent {
+            rows,
+            judge_ns,
+            observe_ns,
+            commit_ns,
+        } = self.spent;
+        json!({
+            "judge": per_row(judge_ns, rows),
+            "observe": per_row(observe_ns, rows),
+            "commits": per_row(commit_ns, rows),
+        })
     }
 }
 
@@ -283,47 +247,42 @@ impl Table {
         table
     }
 
-    /// Where a batch of these rows ends in each partition.
-    fn ends(&self, rows: &[RowFacts]) -> Vec<i64> {
-        let mut ends = self.next_offsets.clone();
-        for row in rows {
-            ends[row.partition as usize] += 1;
-        }
-        ends
-    }
-
-    /// Seals a batch, and everything that the watermark does for its commit: once to see whether it would close a cell, once to
-    /// write it.
-    fn commit(&mut self, policy: &Policy, mut open: Open, ends: Vec<i64>, now_us: i64) {
+    /// What the watermark does for a commit: once to see whether it would close a cell, once to write it.
+    fn commit(&mut self, policy: &Policy, times: EventTimes, ends: Vec<i64>, now_us: i64) {
+        let with_a_say: u64 = times
+            .partitions
+            .iter()
+            .filter_map(|partition| partition.stats.as_ref())
+            .map(|stats| stats.rows)
+            .sum();
+        assert!(
+            with_a_say * 100 > times.rows * 99,
+            "nearly every row has a say: {with_a_say} of {}",
+            times.rows
+        );
         let mut news = contribution(policy, now_us);
-        let mut sketches = Vec::new();
-        for ((partition, gathering), end_offset) in (0..).zip(&mut open.partitions).zip(&ends) {
-            let sketch = gathering.digest.finish();
-            let stats = sketch.as_ref().map(Sketch::stats);
-            assert_eq!(stats.map(|stats| stats.least_us), gathering.least_us);
-            assert_eq!(stats.map(|stats| stats.greatest_us), gathering.greatest_us);
-            news.rows += stats.map_or(0, |stats| stats.rows);
+        for ((partition, times), end_offset) in (0..).zip(&times.partitions).zip(&ends) {
             news.partitions.push(PartitionNews {
                 topic: "orders".to_owned(),
                 partition,
                 start_offset: self.next_offsets[partition.cast_unsigned() as usize],
                 end_offset: *end_offset,
                 leader_epoch: Some(0),
-                stats,
+                stats: times.stats,
                 positions: None,
-                newest_change: gathering.newest_change,
+                newest_change: times.newest_change,
                 asked_end: Some(AskedEnd {
                     at_us: now_us,
                     high_watermark: end_offset + 1,
                     delivered: *end_offset,
                 }),
             });
-            sketches.extend(sketch);
         }
         self.next_offsets = ends;
-        news.excluded = open.excluded;
-        news.cells = open.cells;
-        news.event_times = Sketch::merge(&sketches);
+        news.rows = times.rows;
+        news.excluded = times.excluded;
+        news.cells = times.cells;
+        news.event_times = times.sketch;
         let base = self.state();
         drop(advance(&base, policy, &news).expect("news that fit"));
         self.write(&base, policy, &news);
@@ -379,28 +338,4 @@ fn contribution(policy: &Policy, now_us: i64) -> Contribution {
         cells: CellCounts::new(policy.grid, None),
         event_times: None,
     }
-}
-
-/// A pipeline's defaults.
-fn policy() -> Policy {
-    Policy {
-        revision: 1,
-        grid: Grid::new(60 * MINUTE_US).expect("an hour divides a day"),
-        bounds: Bounds {
-            allowed_lateness_us: 5 * MINUTE_US,
-            max_delay_us: 10 * MINUTE_US,
-            max_future_skew_us: 5 * MINUTE_US,
-            max_age_us: None,
-        },
-        window_commits: 3,
-        window_duration_us: 0,
-        terms: [Term::Minimum, Term::CaughtUp].into(),
-        complete_from: FromRule::Derived,
-        late_data: LateData::Notify,
-        on_join: OnJoin::Reopen,
-    }
-}
-
-fn some(us: i64) -> Option<i64> {
-    (us != NO_TIME).then_some(us)
 }

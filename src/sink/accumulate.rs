@@ -69,7 +69,7 @@ pub struct EventTimes {
 
 /// How the rows of a pipeline are to be read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
+pub struct Reading {
     /// The event time is a column that updates and deletes carry on: only created rows have a say, the others count as without
     /// one.
     pub creates_only: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Reading {
 }
 
 /// Gathers [`EventTimes`] while a batch is open.
-pub(crate) struct EventTimeStatistics {
+pub struct EventTimeStatistics {
     bounds: Bounds,
     grid: Grid,
     reading: Reading,
@@ -103,7 +103,7 @@ struct Gathering {
 impl EventTimeStatistics {
     /// Nothing seen yet.
     #[must_use]
-    pub(crate) fn new(policy: &Policy, reading: Reading) -> Self {
+    pub fn new(policy: &Policy, reading: Reading) -> Self {
         Self {
             bounds: policy.bounds.clone(),
             grid: policy.grid,
@@ -117,8 +117,11 @@ impl EventTimeStatistics {
     }
 
     /// Judges rows before they become a batch: marks replays, and says for each row whether it counts. `sources` are the names
-    /// of the sources by place, `known` is what is known by place of the partition.
-    pub(crate) fn judge(
+    /// of the sources by place, `known` is what is known by place of the partition, `now_us` the worker's wall clock.
+    ///
+    /// # Panics
+    /// The place of a row's source or partition is not there.
+    pub fn judge(
         &self,
         rows: &mut [RowFacts],
         sources: &[Arc<str>],
@@ -156,8 +159,8 @@ impl EventTimeStatistics {
         }
     }
 
-    /// Looks at judged rows.
-    pub(crate) fn observe(&mut self, facts: &[RowFacts], says: &[Say]) {
+    /// Looks at judged rows, which have one say each, in the order of each partition.
+    pub fn observe(&mut self, facts: &[RowFacts], says: &[Say]) {
         self.rows += facts.len() as u64;
         let runs = facts.chunk_by(|a, b| a.partition == b.partition);
         let mut from = 0;
@@ -239,7 +242,7 @@ impl EventTimeStatistics {
     }
 
     /// The statistics of the batch; everything begins anew.
-    pub(crate) fn seal(&mut self) -> EventTimes {
+    pub fn seal(&mut self) -> EventTimes {
         let mut sketches = Vec::with_capacity(self.partitions.len());
         let mut partitions = Vec::with_capacity(self.partitions.len());
         for gathering in &mut self.partitions {

@@ -37,10 +37,14 @@ mod standing;
 pub(crate) mod tracks;
 mod worker;
 
-pub use accumulate::{Accumulator, AccumulatorFactory, EventTimes, Observed, PartitionTimes};
+pub use accumulate::{
+    Accumulator, AccumulatorFactory, EventTimeStatistics, EventTimes, Observed, PartitionTimes,
+    Reading,
+};
 pub use fence::{Lost, OffsetRange, Verdict, judge};
 pub use finalize::{Attempt, CommitProcessor, Committed, Plan};
 pub use ingest::SealedBatch;
+pub use tracks::Known;
 pub use worker::{GRACE, Worker, WorkerSettings};
 
 use crate::api::Reason;

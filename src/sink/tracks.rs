@@ -40,7 +40,7 @@ pub(crate) struct Tracks {
 
 /// What decides the say of a partition's rows beside their times.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known {
+pub struct Known {
     /// How far its sources have got.
     pub positions: SourcePositions,
     /// Rows below have no say: what was claimed when its topic joined, where that did not take the claim back.
