@@ -14,26 +14,25 @@ use nix::{
 };
 use serde_json::Value;
 use tidemark::{
-    api::{EffectiveSpec, Reason, worker::RunState},
+    api::{Reason, worker::RunState},
+    process::clock::Clock,
     sink::{Accumulator, CommitProcessor, Committed, Observed},
 };
 
 use crate::support::{
     catalog::{Catalog, request},
-    kafka::Broker,
     pipeline::{
-        PATIENCE, Pipeline, property, reason, spec, start, start_with, table, total_records,
-        with_source, write,
+        PATIENCE, Pipeline, Scene, property, reason, start, start_on, start_with, total_records,
+        write,
     },
+    proxy::{Fate, Proxy},
     wait::within,
 };
 
 /// The whole way: rows are in the table, and a quiet topic closes its cells by being caught up.
 #[test]
 fn rows_reach_the_table_and_quiet_cells_close() {
-    let broker = Broker::shared();
-    let topic = broker.topic("rows_reach_the_table", 2);
-    let namespace = Catalog::shared().namespace("rows_reach_the_table");
+    let scene = Scene::new("rows_reach_the_table", 2);
     let keys: Vec<(String, String)> = (0..100)
         .map(|id| {
             (
@@ -48,10 +47,10 @@ fn rows_reach_the_table_and_quiet_cells_close() {
             .step_by(2)
             .map(|(key, value)| (key.as_str(), value.as_str()))
     };
-    broker.write(&topic, 0, records(0));
-    broker.write(&topic, 1, records(1));
+    scene.broker.write(&scene.topic, 0, records(0));
+    scene.broker.write(&scene.topic, 1, records(1));
 
-    let worker = start(vec![spec(broker, &topic, &namespace)]);
+    let worker = start(vec![scene.spec()]);
     worker.wait("all rows", |pipeline| pipeline.rows == 100);
     worker.wait("a claim", |pipeline| {
         pipeline
@@ -61,9 +60,7 @@ fn rows_reach_the_table_and_quiet_cells_close() {
     });
     worker.stop();
 
-    let table = Catalog::shared()
-        .table(&namespace, "rows")
-        .expect("the table");
+    let table = scene.table();
     assert_eq!(total_records(&table), 100);
     assert!(property(&table, "tidemark.finalized-before").is_some());
     assert_eq!(property(&table, "tidemark.evidence"), Some("caught-up"));
@@ -72,106 +69,88 @@ fn rows_reach_the_table_and_quiet_cells_close() {
 /// What the second session reads begins where the first one ended.
 #[test]
 fn second_session_goes_on_where_the_first_one_ended() {
-    let broker = Broker::shared();
-    let topic = broker.topic("second_session", 1);
-    let namespace = Catalog::shared().namespace("second_session");
+    let scene = Scene::new("second_session", 1);
     for round in 0..2_u64 {
-        broker.write(
-            &topic,
+        scene.broker.write(
+            &scene.topic,
             0,
             [
                 (r#"{"id":1}"#, r#"{"text":"a"}"#),
                 (r#"{"id":2}"#, r#"{"text":"b"}"#),
             ],
         );
-        let worker = start(vec![spec(broker, &topic, &namespace)]);
+        let worker = start(vec![scene.spec()]);
         worker.wait("two rows", |pipeline| pipeline.rows == 2);
         worker.stop();
-        let table = Catalog::shared()
-            .table(&namespace, "rows")
-            .expect("the table");
-        assert_eq!(total_records(&table), 2 * (round + 1));
+        assert_eq!(scene.total_records(), 2 * (round + 1));
     }
 }
 
 /// The record before the bad one is committed, and nothing behind it is read.
 #[test]
 fn record_that_cannot_be_decoded_stops_the_pipeline_exactly_there() {
-    let broker = Broker::shared();
-    let topic = broker.topic("poison", 1);
-    let namespace = Catalog::shared().namespace("poison");
-    write(broker, &topic, 0, 0..3);
-    broker.write(&topic, 0, [(r#"{"id":"x"}"#, "{}")]);
-    write(broker, &topic, 0, 3..5);
-    let worker = start(vec![spec(broker, &topic, &namespace)]);
+    let scene = Scene::with_rows("poison", 0..3);
+    scene
+        .broker
+        .write(&scene.topic, 0, [(r#"{"id":"x"}"#, "{}")]);
+    scene.write(0, 3..5);
+    let worker = start(vec![scene.spec()]);
     worker.wait("the stop", |pipeline| {
         pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::Undecodable)
     });
     worker.stop();
-    assert_eq!(total_records(&table(&namespace)), 3);
+    assert_eq!(scene.total_records(), 3);
 }
 
 /// It is kept where it can be looked at, and the rows behind it arrive.
 #[test]
 fn dead_letter_topic_takes_what_cannot_be_decoded() {
-    let broker = Broker::shared();
-    let topic = broker.topic("dead_letters", 1);
-    let dead = broker.topic("dead_letters_dead", 1);
-    let namespace = Catalog::shared().namespace("dead_letters");
-    write(broker, &topic, 0, 0..3);
-    broker.write(&topic, 0, [(r#"{"id":"x"}"#, "not even json")]);
-    write(broker, &topic, 0, 3..5);
+    let scene = Scene::with_rows("dead_letters", 0..3);
+    let dead = scene.broker.topic("dead_letters_dead", 1);
+    scene
+        .broker
+        .write(&scene.topic, 0, [(r#"{"id":"x"}"#, "not even json")]);
+    scene.write(0, 3..5);
     let source = format!("deadLetter: {{topic: {dead}}}");
-    let worker = start(vec![with_source(broker, &topic, &namespace, &source)]);
+    let worker = start(vec![scene.with_source(&source)]);
     worker.wait("all rows and the dead letter", |pipeline| {
         pipeline.rows == 5 && pipeline.dead_letters == 1
     });
     worker.stop();
-    assert_eq!(broker.read(&dead, 0, 0), ["not even json"]);
-    assert_eq!(total_records(&table(&namespace)), 5);
+    assert_eq!(scene.broker.read(&dead, 0, 0), ["not even json"]);
+    assert_eq!(scene.total_records(), 5);
 }
 
 #[test]
 fn records_deleted_before_they_were_read_stop_the_pipeline_or_become_a_gap() {
-    let broker = Broker::shared();
-    let topic = broker.topic("deleted_records", 1);
-    let namespace = Catalog::shared().namespace("deleted_records");
-    write(broker, &topic, 0, 0..3);
-    let worker = start(vec![spec(broker, &topic, &namespace)]);
+    let scene = Scene::with_rows("deleted_records", 0..3);
+    let worker = start(vec![scene.spec()]);
     worker.wait("three rows", |pipeline| pipeline.rows == 3);
     worker.stop();
-    write(broker, &topic, 0, 3..9);
-    broker.delete_records(&topic, 0, 6);
+    scene.write(0, 3..9);
+    scene.broker.delete_records(&scene.topic, 0, 6);
 
-    let worker = start(vec![spec(broker, &topic, &namespace)]);
+    let worker = start(vec![scene.spec()]);
     worker.wait("the stop", |pipeline| {
         pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::OffsetOutOfRange)
     });
     worker.stop();
 
-    let worker = start(vec![with_source(
-        broker,
-        &topic,
-        &namespace,
-        "onGap: Continue",
-    )]);
+    let worker = start(vec![scene.with_source("onGap: Continue")]);
     worker.wait("what is left", |pipeline| pipeline.rows == 3);
     worker.stop();
-    assert_eq!(total_records(&table(&namespace)), 6);
+    assert_eq!(scene.total_records(), 6);
 }
 
 /// The same name is another topic: its offsets mean nothing to the table.
 #[test]
 fn recreated_topic_stops_the_pipeline_until_its_id_is_accepted() {
-    let broker = Broker::shared();
-    let topic = broker.topic("recreated", 1);
-    let namespace = Catalog::shared().namespace("recreated");
-    write(broker, &topic, 0, 0..3);
-    let worker = start(vec![spec(broker, &topic, &namespace)]);
+    let scene = Scene::with_rows("recreated", 0..3);
+    let worker = start(vec![scene.spec()]);
     worker.wait("three rows", |pipeline| pipeline.rows == 3);
-    broker.delete_topic(&topic);
-    broker.create_topic(&topic, 1, &[]);
-    write(broker, &topic, 0, 10..15);
+    scene.broker.delete_topic(&scene.topic);
+    scene.broker.create_topic(&scene.topic, 1, &[]);
+    scene.write(0, 10..15);
     let said = Mutex::new(String::new());
     worker.wait("the stop", |pipeline| {
         let error = pipeline.last_error.as_ref();
@@ -182,7 +161,7 @@ fn recreated_topic_stops_the_pipeline_until_its_id_is_accepted() {
         recreated.is_some()
     });
     worker.stop();
-    assert_eq!(total_records(&table(&namespace)), 3);
+    assert_eq!(scene.total_records(), 3);
 
     let message = said.into_inner().unwrap();
     let id = message
@@ -190,34 +169,30 @@ fn recreated_topic_stops_the_pipeline_until_its_id_is_accepted() {
         .next()
         .expect("the message ends with the new id");
     let accept = format!("accept: {{topicIds: [\"{id}\"]}}");
-    let worker = start(vec![with_source(broker, &topic, &namespace, &accept)]);
+    let worker = start(vec![scene.with_source(&accept)]);
     worker.wait("the new topic's rows", |pipeline| pipeline.rows == 5);
     worker.stop();
-    assert_eq!(total_records(&table(&namespace)), 8);
+    assert_eq!(scene.total_records(), 8);
 }
 
 #[test]
 fn column_added_to_the_specification_is_added_to_the_table() {
-    let broker = Broker::shared();
-    let topic = broker.topic("added_column", 1);
-    let namespace = Catalog::shared().namespace("added_column");
-    write(broker, &topic, 0, 0..2);
-    let mut pipeline = Pipeline {
-        bootstrap: &broker.bootstrap(),
-        topics: &format!("topics: [{topic}]"),
-        namespace: &namespace,
-        ..Pipeline::USUAL
-    };
+    let scene = Scene::with_rows("added_column", 0..2);
+    let mut pipeline = scene.pipeline();
     let worker = start(vec![pipeline.spec()]);
     worker.wait("two rows", |pipeline| pipeline.rows == 2);
     worker.stop();
 
     pipeline.columns = "- {name: text, type: string}\n      - {name: more, type: int}";
-    broker.write(&topic, 0, [(r#"{"id":9}"#, r#"{"text":"a","more":7}"#)]);
+    scene.broker.write(
+        &scene.topic,
+        0,
+        [(r#"{"id":9}"#, r#"{"text":"a","more":7}"#)],
+    );
     let worker = start(vec![pipeline.spec()]);
     worker.wait("the new row", |pipeline| pipeline.rows == 1);
     worker.stop();
-    let fields = table(&namespace)["metadata"]["schemas"].to_string();
+    let fields = scene.table()["metadata"]["schemas"].to_string();
     assert!(fields.contains("\"more\""), "{fields}");
 
     pipeline.columns = "- {name: text, type: int}";
@@ -231,27 +206,22 @@ fn column_added_to_the_specification_is_added_to_the_table() {
 /// Partitions created while a pipeline runs are read from their first record, and are part of the claim.
 #[test]
 fn new_partition_and_new_topic_of_a_pattern_are_read_from_their_first_record() {
-    let broker = Broker::shared();
-    let topic = broker.topic("growing", 1);
-    let namespace = Catalog::shared().namespace("growing");
-    write(broker, &topic, 0, 0..2);
-    let pattern = format!("topicPattern: '{topic}.*'");
+    let scene = Scene::with_rows("growing", 0..2);
+    let pattern = format!("topicPattern: '{}.*'", scene.topic);
     let pipeline = Pipeline {
-        bootstrap: &broker.bootstrap(),
         topics: &pattern,
-        namespace: &namespace,
-        ..Pipeline::USUAL
+        ..scene.pipeline()
     };
     let worker = start(vec![pipeline.spec()]);
     worker.wait("two rows", |pipeline| pipeline.rows == 2);
-    broker.add_partitions(&topic, 2);
-    let other = format!("{topic}-b");
-    broker.create_topic(&other, 1, &[]);
+    scene.broker.add_partitions(&scene.topic, 2);
+    let other = format!("{}-b", scene.topic);
+    scene.broker.create_topic(&other, 1, &[]);
     within(PATIENCE, "rows on the new partition", || {
-        let written = std::panic::catch_unwind(|| write(broker, &topic, 1, 2..4));
+        let written = std::panic::catch_unwind(|| scene.write(1, 2..4));
         written.is_ok().then_some(())
     });
-    write(broker, &other, 0, 4..6);
+    write(scene.broker, &other, 0, 4..6);
     worker.wait("six rows", |pipeline| pipeline.rows == 6);
     worker.wait("a claim over three partitions", |pipeline| {
         let claimed = pipeline
@@ -261,33 +231,48 @@ fn new_partition_and_new_topic_of_a_pattern_are_read_from_their_first_record() {
         claimed && pipeline.partitions.len() == 3
     });
     worker.stop();
-    assert_eq!(total_records(&table(&namespace)), 6);
+    assert_eq!(scene.total_records(), 6);
 }
 
 /// Two tables of one worker do not know each other; a specification that comes and goes leaves the other alone.
 #[test]
 fn pipelines_of_one_worker_come_and_go_by_themselves() {
-    let broker = Broker::shared();
-    let topics = [
-        broker.topic("side_by_side_a", 1),
-        broker.topic("side_by_side_b", 1),
-    ];
-    let namespaces =
-        ["side_by_side_a", "side_by_side_b"].map(|test| Catalog::shared().namespace(test));
-    let specs: Vec<EffectiveSpec> = topics
-        .iter()
-        .zip(&namespaces)
-        .map(|(topic, namespace)| spec(broker, topic, namespace))
-        .collect();
-    for topic in &topics {
-        write(broker, topic, 0, 0..3);
-    }
-    let worker = start(specs);
+    let scenes = ["side_by_side_a", "side_by_side_b"].map(|test| Scene::with_rows(test, 0..3));
+    let worker = start(scenes.iter().map(Scene::spec).collect());
     worker.wait_for_all("both", 2, |pipeline| pipeline.rows == 3);
     worker.stop();
-    for namespace in &namespaces {
-        assert_eq!(total_records(&table(namespace)), 3);
+    for scene in &scenes {
+        assert_eq!(scene.total_records(), 3);
     }
+}
+
+/// By then whoever maintains the table may take its files for what a killed worker left.
+#[test]
+fn batch_that_has_waited_for_days_is_read_again_instead_of_committed() {
+    let mut scene = Scene::with_rows("waited_for_days", 0..3);
+    let proxy = Proxy::start(Catalog::shared().address(), |_| Fate::Pass);
+    scene.catalog = Some(proxy.uri());
+    let clock = Clock::system();
+    let worker = start_on(clock.clone(), vec![scene.spec()]);
+    worker.wait("three rows", |pipeline| pipeline.rows == 3);
+    proxy.set_down(true);
+    let committed = scene.data_files();
+    scene.write(0, 3..5);
+    worker.wait("the outage", |pipeline| {
+        reason(pipeline) == Some(Reason::CatalogUnreachable)
+    });
+    let waiting = within(PATIENCE, "files of the waiting batch", || {
+        let files: Vec<PathBuf> = scene.data_files().difference(&committed).cloned().collect();
+        (!files.is_empty()).then_some(files)
+    });
+    clock.step(37 * 3_600_000_000);
+    proxy.set_down(false);
+    worker.wait("the same rows, once", |pipeline| pipeline.rows == 5);
+    worker.stop();
+    assert_eq!(scene.total_records(), 5);
+    let left = scene.data_files();
+    assert!(waiting.iter().all(|file| !left.contains(file)), "{left:?}");
+    assert!(committed.is_subset(&left));
 }
 
 struct Texts(u64);
@@ -338,13 +323,10 @@ impl CommitProcessor for Told {
 /// What a user adds is part of the commit, and is told of it.
 #[test]
 fn accumulators_and_processors_of_a_user_take_part_in_commits() {
-    let broker = Broker::shared();
-    let topic = broker.topic("extended", 1);
-    let namespace = Catalog::shared().namespace("extended");
-    write(broker, &topic, 0, 0..4);
+    let scene = Scene::with_rows("extended", 0..4);
     let told = Arc::new(Mutex::new(Vec::new()));
     let processor = Arc::new(Told(Arc::clone(&told)));
-    let worker = start_with(vec![spec(broker, &topic, &namespace)], |worker| {
+    let worker = start_with(vec![scene.spec()], |worker| {
         worker
             .with_accumulator(Arc::new(|| Box::new(Texts(0))))
             .with_processor(processor)
@@ -354,18 +336,15 @@ fn accumulators_and_processors_of_a_user_take_part_in_commits() {
         (*told.lock().unwrap() == ["4"]).then_some(())
     });
     worker.stop();
-    let table = table(&namespace);
+    let table = scene.table();
     assert_eq!(property(&table, "test.seen"), Some("yes"));
 }
 
 /// What a pod runs: a changed file is in force without a restart, and one that is gone leaves its table committed.
 #[test]
 fn worker_takes_a_changed_folder_without_a_restart() {
-    let broker = Broker::shared();
-    let topic = broker.topic("folder", 1);
-    let namespace = Catalog::shared().namespace("folder");
-    write(broker, &topic, 0, 0..3);
-    let mut pipeline = spec(broker, &topic, &namespace);
+    let scene = Scene::with_rows("folder", 0..3);
+    let mut pipeline = scene.spec();
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("rows.yaml");
     fs::write(&file, pipeline.to_yaml()).expect("a specification");
@@ -379,12 +358,12 @@ fn worker_takes_a_changed_folder_without_a_restart() {
         |progress: &Value| progress["pipelines"][&pipeline.uid]["specHash"] == *pipeline.hash();
     worker.wait("the changed specification", hash);
     fs::write(&file, "not a specification").expect("a bad file");
-    write(broker, &topic, 0, 3..5);
+    scene.write(0, 3..5);
     worker.wait(
         "two rows more, under the specification of before",
         |progress| rows(progress) == Some(2) && hash(progress),
     );
-    write(broker, &topic, 0, 5..6);
+    scene.write(0, 5..6);
     fs::remove_file(&file).expect("no specification");
     worker.wait("no pipeline", |progress| {
         progress["pipelines"]
@@ -392,7 +371,7 @@ fn worker_takes_a_changed_folder_without_a_restart() {
             .is_some_and(serde_json::Map::is_empty)
     });
     worker.terminate();
-    assert!(total_records(&table(&namespace)) >= 5);
+    assert!(scene.total_records() >= 5);
 }
 
 /// `tidemark worker` on a folder. Dropping it kills it.

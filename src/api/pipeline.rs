@@ -331,9 +331,10 @@ pub struct CommitSpec {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExpireSpec {
-    /// Whether this pipeline expires old snapshots and deletes their files. Built-in default `true`.
+    /// Whether this pipeline expires old snapshots and deletes files that no snapshot names. Built-in default `true`.
     ///
-    /// Set `false` where something else does: a table has one who expires.
+    /// Data files are deleted from the age of three days on, and only its own. Set `false` where something else maintains the
+    /// table: a table has one who does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// How long the pipeline's own snapshots are kept, from `1m` to `30d`. Built-in default `6h`. `history.expire.*` on the table wins.
@@ -345,7 +346,7 @@ pub struct ExpireSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 3, max = 1000))]
     pub keep_snapshots: Option<u32>,
-    /// How long after the expiry of its last snapshot a metadata file is deleted, from `0s` to `7d`. Built-in default `1h`.
+    /// How long after the expiry of its last snapshot a file is deleted, from `0s` to `7d`. Built-in default `1h`.
     ///
     /// A reader that started before the expiry may still need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

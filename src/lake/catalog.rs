@@ -8,25 +8,22 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use iceberg::io::{LocalFsStorageFactory, StorageFactory};
 use iceberg::table::Table;
-use iceberg::{
-    Catalog, CatalogBuilder, ErrorKind, Namespace, NamespaceIdent, Result as IcebergResult,
-    TableCommit, TableCreation, TableIdent,
-};
+use iceberg::{Catalog, CatalogBuilder, TableIdent};
 use iceberg_catalog_rest::RestCatalogBuilder;
 use iceberg_catalog_sql::{SqlBindStyle, SqlCatalogBuilder};
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::Error;
+pub use super::bounded::bounded;
+use super::bounded::{ADDRESS_KEY, no_answer};
 use crate::api::worker;
 use crate::process::secret::Secret;
 
@@ -39,9 +36,6 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How long a process waits for another one's write to the SQLite file. Writes take milliseconds.
 const SQLITE_BUSY: Duration = Duration::from_secs(20);
-
-/// Key under which an error carries the address of its catalog.
-const ADDRESS_KEY: &str = "catalog";
 
 /// Which catalog, and where.
 #[derive(Clone, PartialEq, Eq)]
@@ -139,16 +133,6 @@ pub async fn open(settings: &CatalogSettings) -> Result<Arc<dyn Catalog>, Error>
         CatalogKind::Sql { uri } => open_sql(settings, uri).await?,
     };
     Ok(bounded(catalog, settings.kind.address(), settings.deadline))
-}
-
-/// Gives every call of a catalog a deadline, and its errors the address.
-#[must_use]
-pub fn bounded(catalog: Arc<dyn Catalog>, address: String, deadline: Duration) -> Arc<dyn Catalog> {
-    Arc::new(Bounded {
-        catalog,
-        address,
-        deadline,
-    })
 }
 
 /// Loads a table.
@@ -385,133 +369,6 @@ fn without_password(uri: &str) -> String {
             url.into()
         }
         _ => uri.to_owned(),
-    }
-}
-
-pub(super) fn no_answer(doing: &'static str, deadline: Duration) -> iceberg::Error {
-    iceberg::Error::new(
-        ErrorKind::Unexpected,
-        format!("no answer within {deadline:?} when asked to {doing}"),
-    )
-}
-
-/// A catalog whose calls end in time.
-#[derive(Debug)]
-struct Bounded {
-    catalog: Arc<dyn Catalog>,
-    address: String,
-    deadline: Duration,
-}
-
-impl Bounded {
-    async fn call<T>(
-        &self,
-        doing: &'static str,
-        call: impl Future<Output = IcebergResult<T>> + Send,
-    ) -> IcebergResult<T> {
-        tokio::time::timeout(self.deadline, call)
-            .await
-            .unwrap_or_else(|_| Err(no_answer(doing, self.deadline)))
-            .map_err(|error| error.with_context(ADDRESS_KEY, self.address.clone()))
-    }
-}
-
-#[async_trait]
-impl Catalog for Bounded {
-    async fn list_namespaces(
-        &self,
-        parent: Option<&NamespaceIdent>,
-    ) -> IcebergResult<Vec<NamespaceIdent>> {
-        self.call("list namespaces", self.catalog.list_namespaces(parent))
-            .await
-    }
-
-    async fn create_namespace(
-        &self,
-        namespace: &NamespaceIdent,
-        properties: HashMap<String, String>,
-    ) -> IcebergResult<Namespace> {
-        let call = self.catalog.create_namespace(namespace, properties);
-        self.call("create a namespace", call).await
-    }
-
-    async fn get_namespace(&self, namespace: &NamespaceIdent) -> IcebergResult<Namespace> {
-        self.call("read a namespace", self.catalog.get_namespace(namespace))
-            .await
-    }
-
-    async fn namespace_exists(&self, namespace: &NamespaceIdent) -> IcebergResult<bool> {
-        self.call("find a namespace", self.catalog.namespace_exists(namespace))
-            .await
-    }
-
-    async fn update_namespace(
-        &self,
-        namespace: &NamespaceIdent,
-        properties: HashMap<String, String>,
-    ) -> IcebergResult<()> {
-        let call = self.catalog.update_namespace(namespace, properties);
-        self.call("update a namespace", call).await
-    }
-
-    async fn drop_namespace(&self, namespace: &NamespaceIdent) -> IcebergResult<()> {
-        self.call("drop a namespace", self.catalog.drop_namespace(namespace))
-            .await
-    }
-
-    async fn list_tables(&self, namespace: &NamespaceIdent) -> IcebergResult<Vec<TableIdent>> {
-        self.call("list tables", self.catalog.list_tables(namespace))
-            .await
-    }
-
-    async fn create_table(
-        &self,
-        namespace: &NamespaceIdent,
-        creation: TableCreation,
-    ) -> IcebergResult<Table> {
-        let call = self.catalog.create_table(namespace, creation);
-        self.call("create the table", call).await
-    }
-
-    async fn load_table(&self, table: &TableIdent) -> IcebergResult<Table> {
-        self.call("load the table", self.catalog.load_table(table))
-            .await
-    }
-
-    async fn drop_table(&self, table: &TableIdent) -> IcebergResult<()> {
-        self.call("drop the table", self.catalog.drop_table(table))
-            .await
-    }
-
-    async fn purge_table(&self, table: &TableIdent) -> IcebergResult<()> {
-        self.call("purge the table", self.catalog.purge_table(table))
-            .await
-    }
-
-    async fn table_exists(&self, table: &TableIdent) -> IcebergResult<bool> {
-        self.call("find the table", self.catalog.table_exists(table))
-            .await
-    }
-
-    async fn rename_table(&self, source: &TableIdent, target: &TableIdent) -> IcebergResult<()> {
-        self.call(
-            "rename the table",
-            self.catalog.rename_table(source, target),
-        )
-        .await
-    }
-
-    async fn register_table(
-        &self,
-        table: &TableIdent,
-        metadata_location: String,
-    ) -> IcebergResult<Table> {
-        let call = self.catalog.register_table(table, metadata_location);
-        self.call("register the table", call).await
-    }
-
-    async fn update_table(&self, commit: TableCommit) -> IcebergResult<Table> {
-        self.call("commit", self.catalog.update_table(commit)).await
     }
 }
 

@@ -24,10 +24,11 @@ use iceberg::{
 };
 use uuid::Uuid;
 
+use super::Error;
 use super::lineage::lineage;
 use super::manifests::Draft;
+use super::names::file_mark;
 use super::raw::RawCommitter;
-use super::{Error, maintain};
 use crate::watermark::contract::COMMIT_ID;
 
 /// What one commit adds to the table.
@@ -184,7 +185,7 @@ fn stage(base: &Table, append: &Append) -> IcebergResult<Transaction> {
     let mut transaction = transaction
         .fast_append()
         .with_check_duplicate(false)
-        .set_commit_uuid(maintain::file_mark())
+        .set_commit_uuid(file_mark())
         .set_snapshot_properties(summary)
         .add_data_files(append.files.iter().cloned())
         .apply(transaction)?;

@@ -1,14 +1,14 @@
-//! Keeping a table's metadata small: old snapshots, and the files nothing points to any more.
+//! Keeping a table small: old snapshots (`expiry`), small manifests, and the files nothing points to any more.
 //!
-//! Snapshots of ours are kept for some hours, up to a number and a size, and always the newest: the pipeline's state is
-//! rebuilt from it. `history.expire.*` on the table wins over that, and `gc.enabled=false` stops all of it. Files are deleted
-//! only when this house wrote them (their names carry a mark), when no snapshot and no metadata log names them, and after
-//! a grace time in which a reader or a commit on its way may still want them.
+//! Snapshots of ours are kept for some hours, up to a number and a size. `gc.enabled=false` on the table stops all of it. Files
+//! are deleted only when this house wrote them (their names carry a mark), when no snapshot and no metadata log names them,
+//! and after a grace time in which a reader or a commit on its way may still want them; a data file moreover only when it is
+//! days old (`orphans`).
 //!
-//! Never: a data file. Never the newest snapshot of ours, nor the head of any branch or tag. One owner a table: the caller
-//! decides which worker that is; two at once do no harm but work.
+//! One owner a table: the caller decides which worker that is; two at once do no harm but work.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,28 +17,18 @@ use std::time::{Duration, UNIX_EPOCH};
 use iceberg::Catalog;
 use iceberg::spec::{SnapshotRef, TableMetadata};
 use iceberg::table::Table;
-use iceberg::transaction::{ApplyTransactionAction, Transaction};
-use tracing::{debug, info};
-use uuid::Uuid;
+use tracing::debug;
 
-use super::lineage::lineage;
-use super::manifests::{MAINTENANCE, MERGE_AT, merge_manifests};
+use super::expiry::expire;
+pub use super::expiry::plan_expiry;
+use super::manifests::{MERGE_AT, merge_manifests};
+use super::names::{is_manifest, is_our_metadata, name_of};
+use super::orphans::{ORPHAN_AGE, Orphans};
 use super::raw::RawCommitter;
 use super::{Error, catalog};
-use crate::watermark::contract::COMMIT_ID;
-
-/// Iceberg's default age of a snapshot, applied to those of other writers: 5 days.
-const FOREIGN_AGE_MS: i64 = 5 * 24 * 3_600_000;
 
 /// Times within a grace that files are looked for: each is deleted at most a sixth later than it could be.
 const SWEEPS_A_GRACE: i64 = 6;
-
-/// Bytes that a snapshot takes in the metadata beside its summary.
-const SNAPSHOT_BYTES: usize = 400;
-
-/// Bytes 6 and 7 of the ids in the names of this house's manifests and manifest lists: version 8 ("custom") and a mark, so
-/// that no other writer draws one.
-const MARK: [u8; 2] = [0x87, 0xde];
 
 /// How long what is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,10 +46,12 @@ pub struct MaintainSettings {
     pub merge_at: usize,
     /// Whether old `*.metadata.json` files are this house's: with an SQL catalog they are, a REST server has its own.
     pub metadata_files: bool,
+    /// Age from which a data file that nothing points to is an orphan. A commit with a file of half this age is not made.
+    pub orphan_age: Duration,
 }
 
 impl Default for MaintainSettings {
-    /// 6 hours, 300, 8 MiB; one hour of grace; merged at [`MERGE_AT`]; metadata files left alone.
+    /// 6 hours, 300, 8 MiB; one hour of grace; merged at [`MERGE_AT`]; metadata files left alone; orphans at [`ORPHAN_AGE`].
     fn default() -> Self {
         Self {
             snapshot_age: Duration::from_hours(6),
@@ -68,6 +60,7 @@ impl Default for MaintainSettings {
             grace: Duration::from_hours(1),
             merge_at: MERGE_AT,
             metadata_files: false,
+            orphan_age: ORPHAN_AGE,
         }
     }
 }
@@ -81,8 +74,10 @@ pub struct Report {
     pub merged: bool,
     /// Snapshots expired.
     pub expired: usize,
-    /// Files deleted.
+    /// Metadata files deleted.
     pub deleted: usize,
+    /// Data files deleted.
+    pub orphans: usize,
     /// Files that nothing points to, within their grace.
     pub waiting: usize,
 }
@@ -93,10 +88,10 @@ pub struct Maintainer {
     settings: MaintainSettings,
     /// Without one manifests are not merged.
     committer: Option<Arc<dyn RawCommitter>>,
-    /// By file name: when it was first seen that nothing points to it, ms.
-    unneeded_since_ms: HashMap<String, i64>,
-    /// When files were last looked for, ms.
+    unneeded: Graces<String>,
+    /// When metadata files were last looked for, ms.
     swept_ms: Option<i64>,
+    orphans: Orphans,
 }
 
 impl Maintainer {
@@ -106,8 +101,9 @@ impl Maintainer {
         Self {
             settings,
             committer,
-            unneeded_since_ms: HashMap::new(),
+            unneeded: Graces::default(),
             swept_ms: None,
+            orphans: Orphans::default(),
         }
     }
 
@@ -130,6 +126,7 @@ impl Maintainer {
                 merged: false,
                 expired: 0,
                 deleted: 0,
+                orphans: 0,
                 waiting: 0,
             });
         }
@@ -147,11 +144,13 @@ impl Maintainer {
             expire(catalog, table, &expiring).await?
         };
         let deleted = self.sweep(&table, now_ms).await?;
+        let orphans = self.orphans.sweep(&table, &self.settings, now_ms).await?;
         Ok(Report {
             merged: merged.is_some(),
             expired: expiring.len(),
             deleted,
-            waiting: self.unneeded_since_ms.len(),
+            orphans,
+            waiting: self.unneeded.len() + self.orphans.waiting(),
             table,
         })
     }
@@ -170,11 +169,12 @@ impl Maintainer {
         self.swept_ms = Some(now_ms);
         let unneeded = self.unneeded(table, now_ms).await?;
         let mut deleted = 0;
-        for name in self.due(&unneeded, now_ms) {
+        let grace_ms = millis(self.settings.grace);
+        for name in self.unneeded.due(&unneeded, grace_ms, now_ms) {
             let path = format!("{}/metadata/{name}", table.metadata().location());
             let gone = table.file_io().delete(&path).await;
             gone.map_err(|error| Error::file(&path, "deleted", error))?;
-            self.unneeded_since_ms.remove(&name);
+            self.unneeded.forget(&name);
             deleted += 1;
         }
         if deleted > 0 {
@@ -215,95 +215,44 @@ impl Maintainer {
         }
         Ok(unneeded)
     }
+}
 
+/// Files that nothing points to, and when that was first seen of each, ms.
+#[derive(Debug)]
+pub(super) struct Graces<K>(HashMap<K, i64>);
+
+impl<K> Default for Graces<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Clone + Eq + Hash> Graces<K> {
     /// Those whose grace is over. Begins it for those seen for the first time, ends it for those needed again.
-    fn due(&mut self, unneeded: &HashSet<String>, now_ms: i64) -> Vec<String> {
-        self.unneeded_since_ms
-            .retain(|name, _| unneeded.contains(name));
-        let grace_ms = millis(self.settings.grace);
+    pub(super) fn due(&mut self, unneeded: &HashSet<K>, grace_ms: i64, now_ms: i64) -> Vec<K> {
+        self.0.retain(|file, _| unneeded.contains(file));
         let mut due = Vec::new();
-        for name in unneeded {
-            let since_ms = *self.unneeded_since_ms.entry(name.clone()).or_insert(now_ms);
+        for file in unneeded {
+            let since_ms = *self.0.entry(file.clone()).or_insert(now_ms);
             if now_ms.saturating_sub(since_ms) >= grace_ms {
-                due.push(name.clone());
+                due.push(file.clone());
             }
         }
         due
     }
-}
 
-/// An id for the names of one attempt's metadata files, with this house's mark. Never used twice: a retry under the same
-/// name would overwrite a file that may be committed.
-pub(super) fn file_mark() -> Uuid {
-    let mut bytes = Uuid::now_v7().into_bytes();
-    bytes[6..8].copy_from_slice(&MARK);
-    Uuid::from_bytes(bytes)
-}
-
-/// The snapshots to expire; empty while too few are due to be worth a commit.
-#[must_use]
-pub fn plan_expiry(metadata: &TableMetadata, settings: &MaintainSettings, now_ms: i64) -> Vec<i64> {
-    let limits = Limits::of(metadata, settings);
-    // A tenth of slack, so that not every commit is followed by an expiry.
-    if expirable(metadata, &limits.with_slack(), now_ms).is_empty() {
-        return Vec::new();
-    }
-    expirable(metadata, &limits, now_ms)
-}
-
-/// What of own snapshots is kept on main.
-#[derive(Debug, Clone, Copy)]
-struct Limits {
-    own_age_ms: i64,
-    foreign_age_ms: i64,
-    snapshots: usize,
-    bytes: usize,
-    /// Newest snapshots of main, whoever wrote them, that no limit touches.
-    at_least: usize,
-}
-
-impl Limits {
-    fn of(metadata: &TableMetadata, settings: &MaintainSettings) -> Self {
-        let number = |key: &str| -> Option<i64> { metadata.properties().get(key)?.parse().ok() };
-        let at_least = number("history.expire.min-snapshots-to-keep")
-            .and_then(|count| usize::try_from(count).ok())
-            .unwrap_or(1)
-            .max(1);
-        match number("history.expire.max-snapshot-age-ms") {
-            Some(age_ms) => Self {
-                own_age_ms: age_ms,
-                foreign_age_ms: age_ms,
-                snapshots: usize::MAX,
-                bytes: usize::MAX,
-                at_least,
-            },
-            None => Self {
-                own_age_ms: millis(settings.snapshot_age),
-                foreign_age_ms: FOREIGN_AGE_MS,
-                snapshots: less_a_tenth(settings.snapshots),
-                bytes: less_a_tenth(settings.snapshot_bytes),
-                at_least,
-            },
-        }
+    /// It is deleted.
+    pub(super) fn forget(&mut self, file: &K) {
+        self.0.remove(file);
     }
 
-    fn with_slack(self) -> Self {
-        let more = |size: usize| size.saturating_add(size / 9).saturating_add(1);
-        Self {
-            own_age_ms: self.own_age_ms.saturating_add(self.own_age_ms / 10),
-            foreign_age_ms: self.foreign_age_ms.saturating_add(self.foreign_age_ms / 10),
-            snapshots: more(self.snapshots),
-            bytes: more(self.bytes),
-            at_least: self.at_least,
-        }
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
-fn less_a_tenth(size: usize) -> usize {
-    size - size / 10
-}
-
-fn millis(length: Duration) -> i64 {
+pub(super) fn millis(length: Duration) -> i64 {
     i64::try_from(length.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -312,108 +261,6 @@ fn collects_garbage(metadata: &TableMetadata) -> bool {
         .properties()
         .get("gc.enabled")
         .is_none_or(|value| !value.eq_ignore_ascii_case("false"))
-}
-
-/// Commits and maintenance of this house. Only a commit holds state; both go by the same age.
-fn is_own(snapshot: &SnapshotRef) -> bool {
-    let summary = &snapshot.summary().additional_properties;
-    summary.contains_key(COMMIT_ID) || summary.contains_key(MAINTENANCE)
-}
-
-fn size_of(snapshot: &SnapshotRef) -> usize {
-    let summary = &snapshot.summary().additional_properties;
-    let summary_bytes: usize = summary
-        .iter()
-        .map(|(key, value)| key.len() + value.len() + 6)
-        .sum();
-    SNAPSHOT_BYTES + summary_bytes
-}
-
-fn expirable(metadata: &TableMetadata, limits: &Limits, now_ms: i64) -> Vec<i64> {
-    let main = lineage(metadata);
-    let on_main: HashSet<i64> = main.entries.iter().map(|entry| entry.snapshot_id).collect();
-    let newest = main
-        .entries
-        .iter()
-        .take(limits.at_least)
-        .chain(main.own().take(1));
-    let mut kept: HashSet<i64> = newest.map(|entry| entry.snapshot_id).collect();
-    let mut expiring = Vec::new();
-    let (mut snapshots, mut bytes, mut full) = (0, 0, false);
-    let ordered = main
-        .entries
-        .iter()
-        .filter_map(|entry| metadata.snapshot_by_id(entry.snapshot_id));
-    let off_main = metadata
-        .snapshots()
-        .filter(|snapshot| !on_main.contains(&snapshot.snapshot_id()));
-    for snapshot in ordered.chain(off_main) {
-        let age_ms = now_ms.saturating_sub(snapshot.timestamp_ms());
-        let expires = if is_own(snapshot) {
-            snapshots += 1;
-            bytes += size_of(snapshot);
-            // Once one does not fit none below it does: the lineage of ours has no holes of our making.
-            full |=
-                snapshots > limits.snapshots || bytes > limits.bytes || age_ms > limits.own_age_ms;
-            full
-        } else {
-            age_ms > limits.foreign_age_ms
-        };
-        if expires {
-            expiring.push(snapshot.snapshot_id());
-        }
-    }
-    if !expiring.is_empty() {
-        kept.extend(referenced(metadata, &on_main));
-        expiring.retain(|id| !kept.contains(id));
-    }
-    expiring
-}
-
-/// Heads of all branches and tags, and what lies below them beside main: others' history, not ours to shorten.
-fn referenced(metadata: &TableMetadata, on_main: &HashSet<i64>) -> HashSet<i64> {
-    let mut referenced = HashSet::new();
-    for head in ref_heads(metadata) {
-        referenced.insert(head);
-        let mut next_id = Some(head);
-        while let Some(snapshot) = next_id.and_then(|id| metadata.snapshot_by_id(id)) {
-            let id = snapshot.snapshot_id();
-            if on_main.contains(&id) || (id != head && !referenced.insert(id)) {
-                break;
-            }
-            next_id = snapshot.parent_snapshot_id();
-        }
-    }
-    referenced
-}
-
-/// The client (`iceberg` 0.10.1) gives a ref by its name and does not list them, so they are read from the metadata's JSON.
-fn ref_heads(metadata: &TableMetadata) -> Vec<i64> {
-    let json = serde_json::to_value(metadata).unwrap_or_default();
-    let refs = json.get("refs").and_then(serde_json::Value::as_object);
-    refs.into_iter()
-        .flat_map(serde_json::Map::values)
-        .filter_map(|reference| reference.get("snapshot-id")?.as_i64())
-        .collect()
-}
-
-async fn expire(catalog: &dyn Catalog, table: &Table, expiring: &[i64]) -> Result<Table, Error> {
-    let failed = |source| Error::Catalog {
-        doing: "expire snapshots",
-        source: Box::new(source),
-    };
-    let transaction = Transaction::new(table);
-    // By id alone: the action's own cutoff is set before any snapshot.
-    let transaction = transaction
-        .expire_snapshots()
-        .expire_snapshot_ids(expiring.iter().copied())
-        .expire_older_than_ms(0)
-        .retain_last(1)
-        .apply(transaction)
-        .map_err(failed)?;
-    transaction.commit(catalog).await.map_err(failed)?;
-    info!(table = %table.identifier(), snapshots = expiring.len(), "snapshots expired");
-    catalog::load(catalog, table.identifier()).await
 }
 
 /// Files that the metadata itself names: its own, older ones in its log, and a manifest list a snapshot.
@@ -460,7 +307,7 @@ fn list_files(
         let Ok(name) = entry.file_name().into_string() else {
             continue;
         };
-        if !is_ours(&name, metadata_files) {
+        if !is_our_metadata(&name, metadata_files) {
             continue;
         }
         // Another worker may have deleted it since it was listed.
@@ -475,45 +322,17 @@ fn list_files(
     Ok(names)
 }
 
-fn name_of(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
-}
-
-fn is_manifest(name: &str) -> bool {
-    name.strip_suffix(".avro")
-        .is_some_and(|stem| !stem.starts_with("snap-"))
-}
-
-/// `snap-<id>-<attempt>-<mark>.avro`, `<mark>-m<n>.avro`, and where they are ours `<version>-<uuid>.metadata.json`.
-fn is_ours(name: &str, metadata_files: bool) -> bool {
-    if let Some(stem) = name.strip_suffix(".avro") {
-        let id = match stem.strip_prefix("snap-") {
-            Some(_) => stem
-                .len()
-                .checked_sub(36)
-                .and_then(|start| stem.get(start..)),
-            None => stem.rsplit_once("-m").map(|(id, _)| id),
-        };
-        return id
-            .and_then(|id| Uuid::parse_str(id).ok())
-            .is_some_and(|id| id.as_bytes()[6..8] == MARK);
-    }
-    let Some(stem) = name.strip_suffix(".metadata.json") else {
-        return false;
-    };
-    let stem = stem.strip_suffix(".gz").unwrap_or(stem);
-    metadata_files
-        && stem.split_once('-').is_some_and(|(version, id)| {
-            version.parse::<u32>().is_ok() && Uuid::parse_str(id).is_ok()
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use iceberg::transaction::{ApplyTransactionAction, Transaction};
+    use uuid::Uuid;
+
     use super::super::commit::{Append, commit};
     use super::super::fixture::{self, add_row, append, ident, lake, read_ids};
+    use super::super::lineage::lineage;
+    use super::super::names::file_mark;
     use super::*;
 
     const HOUR_MS: i64 = 3_600_000;
@@ -759,24 +578,5 @@ mod tests {
             .await
             .unwrap();
         assert!(!again.merged);
-    }
-
-    #[test]
-    fn only_names_with_the_mark_are_ours() {
-        let mark = file_mark();
-        assert_eq!(mark.get_version_num(), 8);
-        assert!(is_ours(&format!("{mark}-m0.avro"), false));
-        assert!(is_ours(&format!("snap-123-0-{mark}.avro"), false));
-        let other = Uuid::now_v7();
-        assert!(!is_ours(&format!("{other}-m0.avro"), true));
-        assert!(!is_ours(&format!("snap-123-0-{other}.avro"), true));
-        assert!(!is_ours("snap-1.avro", true));
-        assert!(!is_ours("20260101-stats.puffin", true));
-        let metadata = format!("00012-{other}.metadata.json");
-        assert!(is_ours(&metadata, true) && !is_ours(&metadata, false));
-        assert!(
-            !is_ours("v3.metadata.json", true),
-            "Hadoop tables are not ours"
-        );
     }
 }

@@ -17,8 +17,9 @@ use iceberg::table::Table;
 use tracing::info;
 use uuid::Uuid;
 
+use super::Error;
+use super::names::file_mark;
 use super::raw::RawCommitter;
-use super::{Error, maintain};
 
 /// Small manifests at which merging is worth a snapshot.
 pub const MERGE_AT: usize = 100;
@@ -79,7 +80,7 @@ pub(super) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub(super) fn new(base: &'a Table) -> Self {
-        let id = maintain::file_mark();
+        let id = file_mark();
         let mut snapshot_id = 0;
         while snapshot_id == 0 || base.metadata().snapshot_by_id(snapshot_id).is_some() {
             snapshot_id = fastrand::i64(1..);

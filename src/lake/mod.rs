@@ -3,23 +3,30 @@
 //! A table is opened once ([`table::open_or_create`]), written through a [`writer::TableWriter`] that turns Arrow batches
 //! into Parquet files, and moved on by [`commit::commit`]: files, summary and table properties in one atomic step on
 //! exactly the base that the caller derived them from. [`lineage::lineage`] reads back what was committed, newest first;
-//! [`maintain::Maintainer`] keeps metadata from growing. The room knows neither Kafka nor what a claim means.
+//! [`maintain::Maintainer`] keeps metadata from growing and deletes what killed workers left behind. The room knows neither Kafka nor what a claim means.
 //!
 //! Never: a commit on another base than the given one; a file deleted that may be on the table; a fault of the catalog
 //! taken for a missing table.
 
 pub mod catalog;
+pub mod check;
 pub mod commit;
 pub mod lineage;
 pub mod maintain;
 pub mod manifests;
+pub mod orphans;
 pub mod raw;
 pub mod table;
 pub mod writer;
 
+mod bounded;
+mod encoding;
+mod expiry;
 #[cfg(test)]
 mod fixture;
 mod metrics;
+mod names;
+mod routing;
 
 use iceberg::{ErrorKind, TableIdent};
 use uuid::Uuid;
@@ -67,12 +74,12 @@ pub enum Error {
         table: TableIdent,
     },
     /// The table exists and differs from the manifest. Every difference is named.
-    #[error("table \"{table}\" does not fit: {}", table::list(.problems))]
+    #[error("table \"{table}\" does not fit: {}", check::list(.problems))]
     Disagreement {
         /// The table.
         table: TableIdent,
         /// All that differs, each with its remedy.
-        problems: Vec<table::Problem>,
+        problems: Vec<check::Problem>,
     },
     /// The commit was never sent. Nothing of ours is on the table.
     #[error(

@@ -26,7 +26,8 @@ use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use super::Error;
-use super::catalog::{CatalogKind, CatalogSettings, http_client, no_answer, sql_uri};
+use super::bounded::no_answer;
+use super::catalog::{CatalogKind, CatalogSettings, http_client, sql_uri};
 use crate::process::secret::Secret;
 
 /// Commits any updates on exactly the given base.

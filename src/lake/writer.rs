@@ -13,49 +13,32 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use arrow::array::{Array, TimestampMicrosecondArray, UInt32Array};
-use arrow::compute::take_record_batch;
+use arrow::array::Array;
 use arrow::datatypes::SchemaRef as ArrowSchemaRef;
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use iceberg::TableIdent;
-use iceberg::arrow::{RecordBatchPartitionSplitter, schema_to_arrow_schema};
+use iceberg::arrow::schema_to_arrow_schema;
 use iceberg::io::{FileIO, FileWrite};
 use iceberg::spec::{
-    DataFile, Literal, PartitionKey, PartitionSpecRef, PrimitiveLiteral, PrimitiveType, SchemaRef,
-    Struct, Transform, Type,
+    DataFile, Literal, PartitionKey, PartitionSpecRef, PrimitiveLiteral, SchemaRef, Struct,
+    Transform,
 };
 use iceberg::table::Table;
 use parquet::arrow::ArrowWriter;
-use parquet::basic::{Compression, Encoding, PageType, Type as PhysicalType, ZstdLevel};
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::statistics::Statistics;
-use parquet::schema::types::ColumnPath;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use tokio::runtime::Handle;
 use uuid::Uuid;
 
 use super::Error;
+use super::encoding::{dictionary_pays, parquet_properties};
 use super::metrics::{Finished, data_file};
-
-const HOUR_US: i64 = 3_600_000_000;
-const DAY_US: i64 = 24 * HOUR_US;
+use super::names::{DataFileName, data_folder, file_mark};
+use super::routing::{Parts, Routing};
 
 /// Encoded bytes that wait for storage before they are handed over: a few parts of an object store's upload, and small
 /// beside what the encoders hold.
 const HANDOVER_BYTES: usize = 4 * 1024 * 1024;
-
-/// Rows that a column chunk must have before its dictionary is judged: in a smaller one every dictionary looks long.
-const JUDGED_ROWS: i64 = 100_000;
-
-/// In the form that Parquet's Java reader parses; it ignores the statistics of writers it cannot name (PARQUET-251).
-const CREATED_BY: &str = concat!(
-    "tidemark version ",
-    env!("CARGO_PKG_VERSION"),
-    " (build ",
-    env!("TIDEMARK_COMMIT"),
-    ")"
-);
 
 /// How a writer bounds what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,17 +119,9 @@ struct Shared {
     io: FileIO,
     runtime: Handle,
     folder: String,
-    name_prefix: Uuid,
-}
-
-enum Routing {
-    Whole,
-    /// One time transform of a µs timestamp column: the usual case.
-    Time {
-        column: usize,
-        length_us: i64,
-    },
-    Other(Box<RecordBatchPartitionSplitter>),
+    /// Of this writer, for the names of its files.
+    id: Uuid,
+    table_uuid: Uuid,
 }
 
 struct OpenFile {
@@ -169,10 +144,7 @@ impl TableWriter {
         let metadata = table.metadata();
         let schema = metadata.current_schema().clone();
         let spec = metadata.default_partition_spec().clone();
-        let folder = metadata.properties().get("write.data.path").map_or_else(
-            || format!("{}/data", metadata.location().trim_end_matches('/')),
-            Clone::clone,
-        );
+        let folder = data_folder(metadata);
         let routing = Routing::of(&spec, &schema).map_err(|problem| Error::Batch {
             table: table.identifier().clone(),
             problem,
@@ -186,7 +158,8 @@ impl TableWriter {
                 io: table.file_io().clone(),
                 runtime,
                 folder,
-                name_prefix: Uuid::now_v7(),
+                id: file_mark(),
+                table_uuid: metadata.uuid(),
             },
             routing,
             settings,
@@ -445,7 +418,11 @@ impl TableWriter {
 
 impl Shared {
     fn path(&self, partition: &Struct, number: u64) -> String {
-        let name = format!("{}-{number:05}.parquet", self.name_prefix);
+        let name = DataFileName {
+            writer: self.id,
+            number,
+        };
+        let name = name.write(self.table_uuid);
         if self.spec.is_unpartitioned() {
             return format!("{}/{name}", self.folder);
         }
@@ -501,188 +478,6 @@ impl Shared {
     }
 }
 
-fn parquet_properties(plain_columns: &BTreeSet<String>) -> WriterProperties {
-    let mut properties = WriterProperties::builder()
-        // Level 3 buys 2 % of size for 30 to 43 % more time.
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_statistics_enabled(EnabledStatistics::Chunk)
-        // A truncated statistic is inexact and would be no bound of ours; they are shortened when the file is described.
-        .set_statistics_truncate_length(None)
-        .set_created_by(CREATED_BY.to_owned());
-    for column in plain_columns {
-        let path: Vec<String> = column.split('.').map(str::to_owned).collect();
-        properties = properties.set_column_dictionary_enabled(ColumnPath::new(path), false);
-    }
-    properties.build()
-}
-
-/// Whether the dictionary of this chunk was worth its time: it held for the whole chunk, and is short beside the column.
-fn dictionary_pays(chunk: &ColumnChunkMetaData) -> bool {
-    let Some(dictionary_start) = chunk.dictionary_page_offset() else {
-        return true;
-    };
-    if chunk.num_values() < JUDGED_ROWS {
-        return true;
-    }
-    if fell_back(chunk) {
-        return false;
-    }
-    // Half of the compressed bytes: what is left are the rows' places in it, which for unique values are two bytes each.
-    let dictionary = chunk.data_page_offset() - dictionary_start;
-    // Sequences compress so well that this says little; so the encoded bytes are compared with the plain ones too.
-    let saved = plain_bytes(chunk).is_none_or(|plain| chunk.uncompressed_size() * 4 < plain * 3);
-    dictionary * 2 < chunk.compressed_size() && saved && !is_constant_number(chunk)
-}
-
-/// Bytes the values would take without a dictionary, where that is known.
-fn plain_bytes(chunk: &ColumnChunkMetaData) -> Option<i64> {
-    let nulls = chunk.statistics().and_then(Statistics::null_count_opt);
-    let values = chunk.num_values() - i64::try_from(nulls.unwrap_or(0)).ok()?;
-    match chunk.column_type() {
-        PhysicalType::INT32 | PhysicalType::FLOAT => Some(values * 4),
-        PhysicalType::INT64 | PhysicalType::DOUBLE => Some(values * 8),
-        PhysicalType::BYTE_ARRAY => Some(chunk.unencoded_byte_array_data_bytes()? + values * 4),
-        _ => None,
-    }
-}
-
-/// A number that never changes compresses to nothing and costs half as much without a dictionary.
-fn is_constant_number(chunk: &ColumnChunkMetaData) -> bool {
-    chunk.column_type() != PhysicalType::BYTE_ARRAY
-        && chunk.statistics().is_some_and(|statistics| {
-            let least = statistics.min_bytes_opt();
-            least.is_some() && least == statistics.max_bytes_opt()
-        })
-}
-
-fn fell_back(chunk: &ColumnChunkMetaData) -> bool {
-    if let Some(mask) = chunk.page_encoding_stats_mask() {
-        return mask.is_set(Encoding::PLAIN);
-    }
-    chunk.page_encoding_stats().is_some_and(|pages| {
-        pages.iter().any(|page| {
-            page.page_type != PageType::DICTIONARY_PAGE && page.encoding == Encoding::PLAIN
-        })
-    })
-}
-
-enum Parts {
-    One(Struct),
-    Many(Vec<(Struct, RecordBatch)>),
-}
-
-impl Routing {
-    fn of(spec: &PartitionSpecRef, schema: &SchemaRef) -> Result<Self, String> {
-        if spec.is_unpartitioned() {
-            return Ok(Self::Whole);
-        }
-        if let [field] = spec.fields() {
-            let length_us = match field.transform {
-                Transform::Hour => Some(HOUR_US),
-                Transform::Day => Some(DAY_US),
-                _ => None,
-            };
-            let fields = schema.as_struct().fields();
-            let column = fields
-                .iter()
-                .position(|column| column.id == field.source_id);
-            if let (Some(length_us), Some(column)) = (length_us, column)
-                && matches!(
-                    fields[column].field_type.as_ref(),
-                    Type::Primitive(PrimitiveType::Timestamp | PrimitiveType::Timestamptz)
-                )
-            {
-                return Ok(Self::Time { column, length_us });
-            }
-        }
-        RecordBatchPartitionSplitter::try_new_with_computed_values(schema.clone(), spec.clone())
-            .map(|splitter| Self::Other(Box::new(splitter)))
-            .map_err(|error| error.to_string())
-    }
-
-    fn split(&self, batch: &RecordBatch) -> Result<Parts, String> {
-        match self {
-            Self::Whole => Ok(Parts::One(Struct::empty())),
-            Self::Time { column, length_us } => {
-                let times = batch
-                    .column(*column)
-                    .as_any()
-                    .downcast_ref::<TimestampMicrosecondArray>()
-                    .ok_or("the partition column holds no µs timestamps")?;
-                split_by_time(batch, times, *length_us)
-            }
-            Self::Other(splitter) => splitter
-                .split(batch)
-                .map(|parts| {
-                    let parts = parts.into_iter();
-                    Parts::Many(
-                        parts
-                            .map(|(key, rows)| (key.data().clone(), rows))
-                            .collect(),
-                    )
-                })
-                .map_err(|error| error.to_string()),
-        }
-    }
-}
-
-fn split_by_time(
-    batch: &RecordBatch,
-    times: &TimestampMicrosecondArray,
-    length_us: i64,
-) -> Result<Parts, String> {
-    if times.null_count() == times.len() {
-        return Ok(Parts::One(time_partition(None)?));
-    }
-    let values: &[i64] = times.values();
-    if times.null_count() == 0 {
-        let (least, greatest) = values
-            .iter()
-            .fold((i64::MAX, i64::MIN), |(least, greatest), value| {
-                (least.min(*value), greatest.max(*value))
-            });
-        let cell = least.div_euclid(length_us);
-        if cell == greatest.div_euclid(length_us) {
-            return Ok(Parts::One(time_partition(Some(cell))?));
-        }
-    }
-    let mut cells: Vec<(Option<i64>, Vec<u32>)> = Vec::new();
-    let mut last = 0;
-    for (row, value) in (0u32..).zip(values) {
-        let valid = times.is_valid(row as usize);
-        let cell = valid.then(|| value.div_euclid(length_us));
-        if cells.get(last).is_none_or(|(known, _)| *known != cell) {
-            last = cells
-                .iter()
-                .position(|(known, _)| *known == cell)
-                .unwrap_or_else(|| {
-                    cells.push((cell, Vec::new()));
-                    cells.len() - 1
-                });
-        }
-        cells[last].1.push(row);
-    }
-    cells
-        .into_iter()
-        .map(|(cell, rows)| {
-            let rows = take_record_batch(batch, &UInt32Array::from(rows));
-            Ok((
-                time_partition(cell)?,
-                rows.map_err(|error| error.to_string())?,
-            ))
-        })
-        .collect::<Result<Vec<_>, String>>()
-        .map(Parts::Many)
-}
-
-fn time_partition(cell: Option<i64>) -> Result<Struct, String> {
-    let literal = cell
-        .map(|cell| i32::try_from(cell).map(Literal::int))
-        .transpose()
-        .map_err(|_| "a time lies beyond what a partition can name".to_owned())?;
-    Ok(Struct::from_iter([literal]))
-}
-
 #[cfg(test)]
 mod tests {
     use futures::TryStreamExt;
@@ -691,6 +486,7 @@ mod tests {
 
     use super::super::commit::{Append, commit};
     use super::super::fixture::{self, NINE_US, Row, batch, lake, read_ids, spec, with_writer};
+    use super::super::routing::HOUR_US;
     use super::super::table::{Partitioning, open_or_create};
     use super::*;
 

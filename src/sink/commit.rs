@@ -25,9 +25,10 @@ use crate::api::Reason;
 use crate::api::worker::SinkAccept;
 use crate::lake::commit::{Append, commit, commit_by_hand};
 use crate::lake::lineage::{Lineage, lineage};
+use crate::lake::orphans::COMMIT_WITHIN;
 use crate::lake::raw::RawCommitter;
 use crate::lake::{self, catalog, writer};
-use crate::process::clock::{Backoff, Clock, jittered};
+use crate::process::clock::{Backoff, Clock, jittered, length};
 use crate::watermark::{Advanced, Contribution, Identity, Misfit, Policy, State};
 
 /// Pause after a lost race: longer than most commits take, short beside any interval.
@@ -234,6 +235,7 @@ impl TableSide {
         if self.is_done(&loaded, errand, commit_id, lost_answer)? {
             return Ok(Attempted::Done(found(loaded, errand, commit_id)));
         }
+        self.check_age(errand)?;
         let bearer = self.bearer(commit_id);
         let Some(contribution) = errand.contribution_to(&loaded.state, &bearer) else {
             return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
@@ -313,6 +315,19 @@ impl TableSide {
                 self.ident
             ),
         })
+    }
+
+    /// Files that have waited for long may be taken for orphans by whoever maintains the table: their rows are read again.
+    fn check_age(&self, errand: &Errand) -> Result<(), Error> {
+        let Some(batch) = &errand.batch else {
+            return Ok(());
+        };
+        let waited_us = self.clock.now_us().saturating_sub(batch.begun_us);
+        if self.clock.real(length(waited_us)) < COMMIT_WITHIN {
+            Ok(())
+        } else {
+            Err(Error::GivenUp)
+        }
     }
 
     async fn send(&self, base: &Table, append: &Append) -> Result<Table, lake::Error> {

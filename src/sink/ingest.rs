@@ -42,6 +42,8 @@ pub struct SealedBatch {
     pub times: EventTimes,
     /// What the accumulators found.
     pub summary: BTreeMap<String, String>,
+    /// When its first rows went to the writer, by the pipeline's clock: no file of it is older.
+    pub begun_us: i64,
 }
 
 impl SealedBatch {
@@ -113,6 +115,8 @@ pub(super) struct Ingest {
     tracks: Tracks,
     says: Vec<Say>,
     counted: Counted,
+    /// When the first rows of the batch went to the writer.
+    begun_us: Option<i64>,
 }
 
 impl Ingest {
@@ -132,6 +136,7 @@ impl Ingest {
             tracks: Tracks::default(),
             says: Vec::new(),
             counted: Counted::default(),
+            begun_us: None,
             parts,
         }
     }
@@ -212,6 +217,7 @@ impl Ingest {
         if self.parts.rows.is_empty() {
             return Ok(());
         }
+        self.begun_us.get_or_insert(now_us);
         let Self {
             parts,
             statistics,
@@ -311,6 +317,7 @@ impl Ingest {
             news,
             times,
             summary,
+            begun_us: self.begun_us.take().unwrap_or(now_us),
         })
     }
 
@@ -326,6 +333,7 @@ impl Ingest {
             drop(self.parts.rows.finish());
         }
         drop(self.statistics.seal());
+        self.begun_us = None;
         self.accumulators = self.parts.accumulators.iter().map(|make| make()).collect();
         if let Err(error) = self.parts.writer.abandon() {
             tracing::warn!(%error, "files of a batch that was given up remain");

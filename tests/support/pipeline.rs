@@ -1,6 +1,6 @@
 //! One worker in the test's process on a real broker and a real catalog, and what its table then says.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 use tidemark::{
@@ -13,7 +13,11 @@ use tidemark::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{catalog::Catalog, kafka::Broker, wait::within};
+use super::{
+    catalog::{Catalog, local_path},
+    kafka::Broker,
+    wait::within,
+};
 
 /// How long a worker may take for anything on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -25,6 +29,8 @@ pub(crate) struct Pipeline<'a> {
     pub(crate) bootstrap: &'a str,
     pub(crate) topics: &'a str,
     pub(crate) namespace: &'a str,
+    /// The address of the REST catalog; `None`: the shared one's.
+    pub(crate) catalog: Option<&'a str>,
     pub(crate) source: &'a str,
     pub(crate) event_time: &'a str,
     pub(crate) columns: &'a str,
@@ -39,6 +45,7 @@ impl Pipeline<'_> {
         bootstrap: "",
         topics: "",
         namespace: "",
+        catalog: None,
         source: "",
         event_time: "{from: RecordTimestamp}",
         columns: "- {name: text, type: string}",
@@ -47,12 +54,14 @@ impl Pipeline<'_> {
     };
 
     pub(crate) fn spec(&self) -> EffectiveSpec {
-        let catalog = Catalog::shared().uri();
+        let shared = Catalog::shared().uri();
+        let catalog = self.catalog.unwrap_or(&shared);
         let Self {
             name,
             bootstrap,
             topics,
             namespace,
+            catalog: _,
             source,
             event_time,
             columns,
@@ -87,26 +96,92 @@ spec:
     }
 }
 
-/// One topic on the shared broker, one column beside the key.
-pub(crate) fn spec(broker: &Broker, topic: &str, namespace: &str) -> EffectiveSpec {
-    with_source(broker, topic, namespace, "")
+/// What a test begins with: a topic of the shared broker and a namespace of the shared catalog.
+pub(crate) struct Scene {
+    pub(crate) broker: &'static Broker,
+    pub(crate) topic: String,
+    pub(crate) namespace: String,
+    /// Another address of the catalog, such as a proxy's.
+    pub(crate) catalog: Option<String>,
+    bootstrap: String,
+    topics: String,
 }
 
-/// The same with another line under `source`.
-pub(crate) fn with_source(
-    broker: &Broker,
-    topic: &str,
-    namespace: &str,
-    source: &str,
-) -> EffectiveSpec {
-    Pipeline {
-        bootstrap: &broker.bootstrap(),
-        topics: &format!("topics: [{topic}]"),
-        namespace,
-        source,
-        ..Pipeline::USUAL
+impl Scene {
+    pub(crate) fn new(test: &str, partitions: i32) -> Self {
+        let broker = Broker::shared();
+        let topic = broker.topic(test, partitions);
+        Self {
+            broker,
+            bootstrap: broker.bootstrap(),
+            topics: format!("topics: [{topic}]"),
+            topic,
+            namespace: Catalog::shared().namespace(test),
+            catalog: None,
+        }
     }
-    .spec()
+
+    /// One partition with these rows.
+    pub(crate) fn with_rows(test: &str, ids: std::ops::Range<u64>) -> Self {
+        let scene = Self::new(test, 1);
+        scene.write(0, ids);
+        scene
+    }
+
+    pub(crate) fn write(&self, partition: i32, ids: std::ops::Range<u64>) {
+        write(self.broker, &self.topic, partition, ids);
+    }
+
+    /// One column beside the key.
+    pub(crate) fn pipeline(&self) -> Pipeline<'_> {
+        Pipeline {
+            bootstrap: &self.bootstrap,
+            topics: &self.topics,
+            namespace: &self.namespace,
+            catalog: self.catalog.as_deref(),
+            ..Pipeline::USUAL
+        }
+    }
+
+    pub(crate) fn spec(&self) -> EffectiveSpec {
+        self.pipeline().spec()
+    }
+
+    /// The same with another line under `source`.
+    pub(crate) fn with_source(&self, source: &str) -> EffectiveSpec {
+        Pipeline {
+            source,
+            ..self.pipeline()
+        }
+        .spec()
+    }
+
+    pub(crate) fn table(&self) -> Value {
+        table(&self.namespace)
+    }
+
+    pub(crate) fn total_records(&self) -> u64 {
+        total_records(&self.table())
+    }
+
+    /// The data files in the table's folder, in the table or not.
+    pub(crate) fn data_files(&self) -> BTreeSet<PathBuf> {
+        let table = self.table();
+        let location = table["metadata"]["location"].as_str().expect("a location");
+        let mut folders = vec![local_path(location).join("data")];
+        let mut files = BTreeSet::new();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).expect("a folder of data") {
+                let path = entry.expect("an entry").path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    files.insert(path);
+                }
+            }
+        }
+        files
+    }
 }
 
 /// A worker that runs.
@@ -123,24 +198,34 @@ pub(crate) fn start(specs: Vec<EffectiveSpec>) -> Running {
 
 /// A worker of another name: the second of a pipeline.
 pub(crate) fn start_as(worker: &str, specs: Vec<EffectiveSpec>) -> Running {
-    run(worker, specs, |worker| worker)
+    run(worker, Clock::system(), specs, |worker| worker)
 }
 
 pub(crate) fn start_with(
     specs: Vec<EffectiveSpec>,
     extend: impl FnOnce(Worker) -> Worker,
 ) -> Running {
-    run("one", specs, extend)
+    run("one", Clock::system(), specs, extend)
 }
 
-fn run(worker: &str, specs: Vec<EffectiveSpec>, extend: impl FnOnce(Worker) -> Worker) -> Running {
+/// The same on a clock that a test steps.
+pub(crate) fn start_on(clock: Clock, specs: Vec<EffectiveSpec>) -> Running {
+    run("one", clock, specs, |worker| worker)
+}
+
+fn run(
+    worker: &str,
+    clock: Clock,
+    specs: Vec<EffectiveSpec>,
+    extend: impl FnOnce(Worker) -> Worker,
+) -> Running {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let stop = CancellationToken::new();
     let (worker, progress) = runtime.block_on(async {
         let worker = Worker::new(WorkerSettings {
             worker_id: worker.to_owned(),
             installation: String::new(),
-            clock: Clock::system(),
+            clock,
             metrics: Metrics::default(),
             grace: GRACE,
         });

@@ -235,6 +235,7 @@ impl Session<'_> {
                 Ok(report) => tracing::debug!(
                     expired = report.expired,
                     deleted = report.deleted,
+                    orphans = report.orphans,
                     "maintained"
                 ),
                 Err(error) => {
