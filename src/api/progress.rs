@@ -41,6 +41,15 @@ impl Progress {
             .map(|pipeline| pipeline.pipeline.as_str())
             .collect()
     }
+
+    /// Which pipelines are stuck, and for how many seconds.
+    #[must_use]
+    pub fn stuck(&self) -> Vec<(&str, u64)> {
+        self.pipelines
+            .values()
+            .filter_map(|pipeline| Some((pipeline.pipeline.as_str(), pipeline.stuck_seconds?)))
+            .collect()
+    }
 }
 
 /// What one pipeline is doing.
@@ -53,6 +62,10 @@ pub struct PipelineProgress {
     pub table: String,
     /// Where it stands.
     pub state: RunState,
+    /// For how many seconds its loop has not turned, once that is too long: it is stuck, whatever its state says, and
+    /// `/healthz` fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck_seconds: Option<u64>,
     /// The hash of the effective specification in force.
     pub spec_hash: String,
     /// The policy revision of the table's state.

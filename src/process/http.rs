@@ -48,11 +48,28 @@ pub async fn serve(
 
 fn routes(admin: Admin) -> Router {
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/progress", get(progress))
         .with_state(admin)
+}
+
+/// Healthy while the loop of every pipeline turns, whatever it waits for: a pipeline that is stuck is helped by nothing but a
+/// new process, which takes up every other one where its table stands.
+async fn healthy(State(admin): State<Admin>) -> Response {
+    let progress = admin.progress.borrow();
+    let stuck: Vec<String> = progress
+        .stuck()
+        .into_iter()
+        .map(|(pipeline, seconds)| format!("{pipeline} for {seconds} s"))
+        .collect();
+    if stuck.is_empty() {
+        "ok\n".into_response()
+    } else {
+        let told = format!("stuck: {}\n", stuck.join(", "));
+        (StatusCode::SERVICE_UNAVAILABLE, told).into_response()
+    }
 }
 
 /// Ready once every pipeline of the set has left its start, whether it then runs, waits or has stopped: one pipeline that
@@ -120,6 +137,22 @@ mod tests {
         sender.send_replace(snapshot(RunState::Stopped));
         assert_eq!(answer(&sender, "/readyz").await, (200, "ok\n".into()));
         assert_eq!(answer(&sender, "/healthz").await, (200, "ok\n".into()));
+    }
+
+    /// A probe of the orchestrator: restarting helps a thread that hangs, and nothing that waits for something outside.
+    #[tokio::test]
+    async fn unhealthy_while_a_pipeline_is_stuck() {
+        let mut stuck = snapshot(RunState::Running);
+        stuck.pipelines.get_mut("uid-1").unwrap().stuck_seconds = Some(312);
+        let (sender, _) = watch::channel(stuck);
+        assert_eq!(
+            answer(&sender, "/healthz").await,
+            (503, "stuck: shop/orders for 312 s\n".into())
+        );
+        for state in [RunState::Starting, RunState::Waiting, RunState::Stopped] {
+            sender.send_replace(snapshot(state));
+            assert_eq!(answer(&sender, "/healthz").await, (200, "ok\n".into()));
+        }
     }
 
     #[tokio::test]

@@ -31,6 +31,7 @@ mod metrics;
 mod open;
 mod pipeline;
 mod progress;
+mod pulse;
 pub(crate) mod question;
 mod session;
 mod standing;

@@ -16,6 +16,7 @@ use super::finalize::CommitProcessor;
 use super::metrics::PipelineMetrics;
 use super::progress::Status;
 use super::session::Session;
+use super::worker::real_now;
 use super::{Error, Next};
 use crate::api::EffectiveSpec;
 use crate::api::worker::{OnGap, RunState};
@@ -55,18 +56,32 @@ pub(super) struct Context {
     pub processors: Vec<Arc<dyn CommitProcessor>>,
 }
 
+impl Context {
+    /// A sign of life of the loop.
+    pub(super) fn beat(&self) {
+        self.status.pulse().beat(real_now(&self.clock));
+    }
+
+    /// The loop will rest so long, in real time.
+    fn rest(&self, length: Duration) {
+        self.status.pulse().rest(real_now(&self.clock), length);
+    }
+}
+
 /// Keeps a pipeline going until it is told to stop. Blocks its thread.
 pub(super) fn run(context: &Context) {
     let pipeline = context.spec.id();
     let table = context.spec.sink.table.to_string();
     if context.spec.suspend {
         context.status.enter(RunState::Suspended);
+        context.rest(Duration::MAX);
         context.runtime.block_on(context.stop.cancelled());
         return;
     }
     let mut backoff = Backoff::default();
     while !context.stop.is_cancelled() {
         context.status.enter(RunState::Starting);
+        context.beat();
         let (committed, ended) = run_session(context);
         if committed {
             backoff.reset();
@@ -116,6 +131,7 @@ pub(super) fn run(context: &Context) {
             }
         };
         let pause = context.clock.real(pause);
+        context.rest(pause);
         context.runtime.block_on(async {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use super::pulse::Pulse;
 use crate::api::worker::{
     ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary,
     PartitionProgress, PipelineProgress, ReopenedProgress, RunState, Term as ApiTerm,
@@ -22,12 +24,17 @@ use crate::watermark::{
 pub(super) struct Status {
     inner: Arc<Mutex<PipelineProgress>>,
     changed: Arc<dyn Fn() + Send + Sync>,
+    pulse: Pulse,
 }
 
 impl Status {
-    /// A pipeline that has not begun. `changed` is called after every change.
+    /// A pipeline that has not begun. `changed` is called after every change; the signs of life come by `pulse`.
     #[must_use]
-    pub(super) fn new(spec: &EffectiveSpec, changed: Arc<dyn Fn() + Send + Sync>) -> Self {
+    pub(super) fn new(
+        spec: &EffectiveSpec,
+        changed: Arc<dyn Fn() + Send + Sync>,
+        pulse: Pulse,
+    ) -> Self {
         let progress = PipelineProgress {
             pipeline: spec.id(),
             table: spec.sink.table.to_string(),
@@ -37,16 +44,23 @@ impl Status {
         Self {
             inner: Arc::new(Mutex::new(progress)),
             changed,
+            pulse,
         }
     }
 
-    /// A copy.
+    /// A copy, and whether the loop turns; `now` is the real time that the signs of life are measured in.
     #[must_use]
-    pub(super) fn read(&self) -> PipelineProgress {
-        self.inner
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+    pub(super) fn read(&self, now: Duration) -> PipelineProgress {
+        let progress = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        PipelineProgress {
+            stuck_seconds: self.pulse.stuck_for(now).map(|silence| silence.as_secs()),
+            ..progress.clone()
+        }
+    }
+
+    /// The signs of life of its loop.
+    pub(super) fn pulse(&self) -> &Pulse {
+        &self.pulse
     }
 
     /// Changes it.

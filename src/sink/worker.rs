@@ -18,8 +18,9 @@ use super::finalize::CommitProcessor;
 use super::metrics::WorkerMetrics;
 use super::pipeline::{Context, run};
 use super::progress::Status;
+use super::pulse::Pulse;
 use crate::api::EffectiveSpec;
-use crate::api::worker::Progress;
+use crate::api::worker::{PipelineProgress, Progress};
 use crate::process::Metrics;
 use crate::process::clock::Clock;
 
@@ -156,7 +157,8 @@ impl Worker {
 
     fn start(&self, spec: EffectiveSpec) -> Running {
         let changed = Arc::clone(&self.changed);
-        let status = Status::new(&spec, Arc::new(move || changed.notify_one()));
+        let pulse = Pulse::new(real_now(&self.settings.clock));
+        let status = Status::new(&spec, Arc::new(move || changed.notify_one()), pulse);
         let (stop, abandon) = (CancellationToken::new(), CancellationToken::new());
         let context = Context {
             clock: self.settings.clock.clone(),
@@ -225,7 +227,7 @@ impl Worker {
         }
         self.within(LAST_MOMENT, || gone.iter().all(ended)).await;
         for running in gone.iter().filter(|running| !ended(running)) {
-            let pipeline = running.status.read().pipeline;
+            let pipeline = running.status.read(Duration::ZERO).pipeline;
             tracing::warn!(
                 pipeline,
                 "not stopped in time; the table is as its last commit left it"
@@ -243,17 +245,122 @@ impl Worker {
     }
 
     fn publish(&self) {
-        let running = lock(&self.running);
-        let pipelines: BTreeMap<_, _> = running
-            .iter()
-            .map(|(uid, running)| (uid.clone(), running.status.read()))
-            .collect();
-        drop(running);
+        let pipelines = self.look(real_now(&self.settings.clock));
         self.progress
             .send_modify(|progress| progress.pipelines = pipelines);
     }
+
+    fn look(&self, now: Duration) -> BTreeMap<String, PipelineProgress> {
+        lock(&self.running)
+            .iter()
+            .map(|(uid, running)| (uid.clone(), running.status.read(now)))
+            .collect()
+    }
+}
+
+/// The real time of a clock, from when it was made.
+pub(super) fn real_now(clock: &Clock) -> Duration {
+    clock.real(clock.monotonic())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pulse::STUCK_AFTER;
+    use super::*;
+    use crate::api::load_manifests;
+    use crate::api::worker::RunState;
+
+    /// Nobody listens on these ports: the pipeline waits, again and again.
+    const MANIFEST: &str = r#"
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata: {name: orders, namespace: shop}
+spec:
+  source:
+    kafka: {bootstrapServers: "127.0.0.1:1", topics: [orders]}
+    format: Json
+  eventTime: {from: RecordTimestamp}
+  sink:
+    catalog: {type: Rest, uri: "http://127.0.0.1:1"}
+    table: shop.orders
+    schema: [{name: id, type: long, key: true}]
+"#;
+
+    fn spec(suspend: bool) -> EffectiveSpec {
+        let mut spec = load_manifests(MANIFEST)
+            .expect("a sound manifest")
+            .remove(0)
+            .1;
+        spec.suspend = suspend;
+        spec
+    }
+
+    fn worker() -> Worker {
+        Worker::new(WorkerSettings {
+            worker_id: "one".to_owned(),
+            installation: String::new(),
+            clock: Clock::system(),
+            metrics: Metrics::default(),
+            grace: Duration::ZERO,
+        })
+    }
+
+    async fn until(worker: &Worker, state: RunState) {
+        let reached = worker.within(Duration::from_mins(1), || {
+            let seen = worker.look(Duration::ZERO);
+            seen.values().any(|pipeline| pipeline.state == state)
+        });
+        assert!(reached.await, "never {state}");
+    }
+
+    fn stuck(worker: &Worker, later: Duration) -> Option<u64> {
+        let now = real_now(&worker.settings.clock) + later;
+        worker.look(now).into_values().next()?.stuck_seconds
+    }
+
+    #[tokio::test]
+    async fn suspended_pipeline_is_never_stuck() {
+        let worker = worker();
+        worker.set_pipelines(vec![spec(true)]).await;
+        until(&worker, RunState::Suspended).await;
+        assert_eq!(stuck(&worker, Duration::from_hours(1000)), None);
+        worker.set_pipelines(Vec::new()).await;
+    }
+
+    /// It rests between two tries; the rest is over before the silence counts.
+    #[tokio::test]
+    async fn pipeline_that_waits_for_its_catalog_is_not_stuck_while_it_tries_again() {
+        let worker = worker();
+        worker.set_pipelines(vec![spec(false)]).await;
+        until(&worker, RunState::Waiting).await;
+        assert_eq!(stuck(&worker, STUCK_AFTER * 9 / 10), None);
+        let silence = stuck(&worker, STUCK_AFTER * 3).expect("it has not tried again by then");
+        assert!(silence >= STUCK_AFTER.as_secs(), "{silence}");
+        worker.set_pipelines(Vec::new()).await;
+    }
+
+    /// A thread that hangs gives no sign of life, and neither does one that is gone.
+    #[tokio::test]
+    async fn loop_that_has_ended_without_being_told_to_is_stuck() {
+        let worker = worker();
+        let status = Status::new(&spec(false), Arc::new(|| ()), Pulse::new(Duration::ZERO));
+        let running = Running {
+            hash: String::new(),
+            status,
+            stop: CancellationToken::new(),
+            abandon: CancellationToken::new(),
+            thread: std::thread::spawn(|| ()),
+        };
+        lock(&worker.running).insert("uid".to_owned(), Arc::new(running));
+        let seen = |now| worker.look(now)["uid"].stuck_seconds;
+        assert_eq!(seen(Duration::from_secs(299)), None);
+        assert_eq!(seen(Duration::from_secs(301)), Some(301));
+        worker.publish();
+        let published = worker.progress();
+        assert_eq!(published.borrow().stuck(), [], "this worker has just begun");
+    }
 }

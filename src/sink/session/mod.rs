@@ -109,6 +109,7 @@ impl Session<'_> {
 
     fn turns(&mut self) -> Result<(), Error> {
         loop {
+            self.context.beat();
             if self.context.stop.is_cancelled() {
                 return self.leave();
             }

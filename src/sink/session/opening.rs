@@ -195,6 +195,7 @@ pub(super) fn settle_start(
     inquirer: &Inquirer,
     state: State,
 ) -> Result<State, Error> {
+    context.beat();
     let spec = &context.spec;
     let at_us = context.clock.now_us();
     let topics = inquirer.topics(&open::topics(spec), PATIENCE)?;
@@ -243,6 +244,8 @@ pub(super) fn settle_start(
     let outcome = context
         .runtime
         .block_on(side.settle(&errand, &context.stop, &|error| {
+            // An outage is waited out here, however long.
+            context.beat();
             context
                 .status
                 .fail(of_lake(error), error.to_string(), context.clock.now_us());
