@@ -391,6 +391,7 @@ fn news(policy: &Policy, minute: i64, now_us: i64) -> Contribution {
         anchors: anchors.collect(),
         jumps: Vec::new(),
         retired: Vec::new(),
+        order: None,
         rows: u64::from(!first) * (ROWS * i64::from(PARTITIONS)).cast_unsigned(),
         partitions,
         asked: Some(AskedPartitions {

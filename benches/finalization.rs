@@ -27,8 +27,7 @@ use tidemark::{
     sink::{EventTimeStatistics, EventTimes, Known, Reading},
     watermark::{
         Ancestor, Anchor, AskedEnd, AskedPartitions, CellCounts, Contribution, Excluded, Identity,
-        Lineage, PartitionNews, Policy, Say, State, TableView, advance, contract,
-        stand,
+        Lineage, PartitionNews, Policy, Say, State, TableView, advance, contract, stand,
     },
 };
 use uuid::Uuid;
@@ -163,13 +162,8 @@ impl Run {
         }
         let (facts, sources) = rows.facts_mut();
         let start_ns = thread_ns();
-        self.statistics.judge(
-            facts,
-            sources,
-            &mut self.known,
-            self.now_us,
-            &mut self.says,
-        );
+        self.statistics
+            .judge(facts, sources, &mut self.known, self.now_us, &mut self.says);
         let judged_ns = thread_ns();
         self.statistics.observe(rows.facts(), &self.says);
         self.spent.observe_ns += thread_ns() - judged_ns;
@@ -328,6 +322,7 @@ fn contribution(policy: &Policy, now_us: i64) -> Contribution {
         anchors: Vec::new(),
         jumps: Vec::new(),
         retired: Vec::new(),
+        order: None,
         partitions: Vec::new(),
         asked: Some(AskedPartitions {
             at_us: now_us,

@@ -167,6 +167,7 @@ fn news(time: &str) -> Contribution {
         anchors: Vec::new(),
         jumps: Vec::new(),
         retired: Vec::new(),
+        order: None,
         partitions: Vec::new(),
         asked: Some(AskedPartitions {
             at_us: at(time),

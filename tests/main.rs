@@ -17,6 +17,7 @@ mod late;
 mod long_faults;
 mod pipeline;
 mod policy;
+mod retract;
 mod source;
 mod support;
 mod topics;

@@ -16,6 +16,8 @@ use std::{
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::api::Reason;
+
 /// The table of exit codes, as `--help` shows it; a macro, so that it can be joined to other text.
 macro_rules! exit_codes {
     () => {
@@ -40,6 +42,7 @@ mod demo;
 mod files;
 mod get;
 pub mod reference;
+mod retract;
 mod run;
 mod serve;
 mod wait;
@@ -117,6 +120,8 @@ enum Command {
     Get(get::Arguments),
     /// Wait until a table is complete up to an instant
     Wait(wait::Arguments),
+    /// Take back that a stretch of a table is complete
+    Retract(retract::Arguments),
     /// Print the custom resource definitions
     Crds,
     /// Print the completions of a shell
@@ -148,6 +153,12 @@ enum Error {
     /// A table could not be read.
     #[error(transparent)]
     Sensor(#[from] crate::sensor::Error),
+    /// A stretch that cannot be retracted.
+    #[error("{0}")]
+    Retraction(String),
+    /// An order was not carried out.
+    #[error("the table is as it was")]
+    Order(#[from] crate::sink::Error),
     /// The demo could not be run to its end.
     #[error(transparent)]
     Demo(#[from] crate::demo::Error),
@@ -160,7 +171,13 @@ impl Error {
     fn exit(&self) -> Exit {
         match self {
             Self::Output(_) | Self::Process(_) | Self::Admin { .. } | Self::Demo(_) => Exit::NotYet,
-            Self::Catalog(_) | Self::Files(_) => Exit::Usage,
+            Self::Catalog(_) | Self::Files(_) | Self::Retraction(_) => Exit::Usage,
+            Self::Order(error) => match error.reason() {
+                Reason::TableNotFound => Exit::NoTable,
+                Reason::SpecInvalid => Exit::Usage,
+                Reason::CatalogUnreachable => Exit::CatalogUnreachable,
+                _ => Exit::NotYet,
+            },
             Self::Sensor(error) if error.is_no_such_table() => Exit::NoTable,
             Self::Sensor(_) => Exit::CatalogUnreachable,
         }
@@ -201,6 +218,7 @@ fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
         Command::Worker(arguments) => worker::worker(arguments),
         Command::Get(arguments) => block_on(get::get(arguments, out)),
         Command::Wait(arguments) => block_on(wait::wait(arguments, out)),
+        Command::Retract(arguments) => block_on(retract::retract(arguments, out)),
         Command::Crds => crds::crds(out),
         Command::Completions(arguments) => {
             completions::completions(&arguments, Arguments::command(), out)

@@ -121,7 +121,7 @@ fn terms(names: &[TermName]) -> BTreeSet<Term> {
     names.iter().map(term).collect()
 }
 
-fn instant(text: &str) -> Result<i64, String> {
+pub(super) fn instant(text: &str) -> Result<i64, String> {
     parse_instant_us(text)
         .ok_or_else(|| "write an instant with its offset, as 2026-11-30T13:00Z".to_owned())
 }

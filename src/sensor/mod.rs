@@ -76,6 +76,23 @@ impl Error {
     }
 }
 
+/// How a catalog is reached, and a table's name in it.
+///
+/// # Errors
+/// The name is none.
+pub fn address(
+    catalog: &Catalog,
+    table: &TableName,
+) -> Result<(CatalogSettings, TableIdent), Error> {
+    let settings = CatalogSettings::of(&catalog.settings, catalog.credential.clone());
+    let parts = table.namespace.iter().chain([&table.name]);
+    let ident = TableIdent::from_strs(parts).map_err(|source| Error::Name {
+        table: table.clone(),
+        source: Box::new(source),
+    })?;
+    Ok((settings, ident))
+}
+
 /// Reads one table.
 #[derive(Debug)]
 pub struct Reader {
@@ -91,14 +108,8 @@ impl Reader {
     /// # Errors
     /// The catalog cannot be opened, or the name is none.
     pub async fn open(catalog: &Catalog, table: &TableName) -> Result<Self, Error> {
-        let settings = CatalogSettings::of(&catalog.settings, catalog.credential.clone());
+        let (settings, ident) = address(catalog, table)?;
         let uri = settings.kind.address();
-        let parts = table.namespace.iter().chain([&table.name]);
-        let ident = TableIdent::from_strs(parts);
-        let ident = ident.map_err(|source| Error::Name {
-            table: table.clone(),
-            source: Box::new(source),
-        })?;
         let opened = lake::catalog::open(&settings).await;
         let lake = |source| Error::Lake {
             table: table.clone(),

@@ -16,7 +16,7 @@ use crate::{
         quantity::{Instant, iso, iso_option, length},
         worker::Interval,
     },
-    watermark::{AmendedCell, CompleteFrom, Reopened},
+    watermark::{AmendedCell, CompleteFrom, Reopened, Retracted},
 };
 
 /// What `get` says, for programs.
@@ -54,6 +54,9 @@ pub struct ClaimReport {
     pub complete_from_us: Option<i64>,
     /// Where it does not hold.
     pub gaps: Vec<Interval>,
+    /// The gaps that were retracted last, with the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub retracted: Vec<RetractedReport>,
     /// Cells that got rows after they were final.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub amended: Vec<AmendedReport>,
@@ -98,6 +101,20 @@ pub struct AmendedReport {
     pub at_us: i64,
     /// Whether it does not count as final until the claim next rises.
     pub withheld: bool,
+}
+
+/// A stretch that was retracted, for programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RetractedReport {
+    /// The stretch.
+    #[serde(flatten)]
+    pub stretch: Interval,
+    /// When.
+    #[serde(rename = "at", with = "iso")]
+    pub at_us: i64,
+    /// Why.
+    pub reason: String,
 }
 
 /// Cells that are open again, for programs.
@@ -174,6 +191,7 @@ fn claim_report(claim: &TableClaim) -> ClaimReport {
         last_final_cell: claim.last_final_cell.clone(),
         complete_from_us: complete_from_us(claim),
         gaps: gaps(claim),
+        retracted: claim.claim.retracted.iter().map(retracted).collect(),
         amended: claim.claim.amended.cells().iter().map(amended).collect(),
         amended_overflow: claim.claim.amended.overflow().map(amended),
         reopened: claim.claim.reopened.map(reopened),
@@ -216,6 +234,28 @@ fn amended(cell: &AmendedCell) -> AmendedReport {
         at_us: cell.at_us,
         withheld: cell.withheld,
     }
+}
+
+fn retracted(retracted: &Retracted) -> RetractedReport {
+    RetractedReport {
+        stretch: Interval {
+            from_us: retracted.from_us,
+            before_us: retracted.before_us,
+        },
+        at_us: retracted.at_us,
+        reason: retracted.reason.clone(),
+    }
+}
+
+/// What was taken back, for people.
+fn taken_back(claim: &TableClaim) -> Option<String> {
+    let all = claim.claim.retracted.iter().rev();
+    let told = all.map(|one| {
+        let (from, before) = (Instant(one.from_us), Instant(one.before_us));
+        format!("{from} to before {before}: {}", one.reason)
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| told.join("; "))
 }
 
 fn reopened(reopened: Reopened) -> ReopenedReport {
@@ -344,6 +384,7 @@ pub fn text(reading: &Reading) -> String {
         ("next cell", claim.hold.clone()),
         ("late rows", revisions(claim)),
         ("open again", open_again(claim)),
+        ("retracted", taken_back(claim)),
         ("snapshot", reading.snapshot_id.map(|id| id.to_string())),
         ("commit", Some(claim.commit_id.clone())),
         ("epoch", Some(claim.claim.epoch.to_string())),

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     api::{quantity::instant, worker::Interval},
-    watermark::{Claim, Coverage, Grid, Term},
+    watermark::{Claim, Coverage, Grid, Retracted, Term},
 };
 
 /// What a table says by the readers' rule.
@@ -133,6 +133,15 @@ impl Reading {
             }
             Coverage::Gap { from_us, to_us } => {
                 let (from, to) = (instant(from_us), instant(to_us));
+                let mut retracted = claim.claim.retracted.iter().rev();
+                let meets = |one: &&Retracted| one.from_us < to_us && from_us < one.before_us;
+                if let Some(one) = retracted.find(meets) {
+                    let at = instant(one.at_us);
+                    return Verdict::Incomplete(format!(
+                        "from {from} to before {to} the claim was taken back at {at}: {}",
+                        one.reason
+                    ));
+                }
                 return Verdict::Incomplete(format!(
                     "rows from {from} to before {to} were lost at the source"
                 ));
@@ -185,6 +194,7 @@ pub(super) mod tests {
             margin_us: Some(1_000_000),
             reopened: None,
             amended: Amended::default(),
+            retracted: Vec::new(),
         };
         let claim = TableClaim {
             claim: published,

@@ -427,6 +427,7 @@ fn of_misfit(misfit: &Misfit) -> Error {
     let reason = match misfit {
         Misfit::TopicId { .. } | Misfit::Recreated { .. } => Reason::TopicRecreated,
         Misfit::TooBig { .. } => Reason::TooManyPartitions,
+        Misfit::NotPublished { .. } => Reason::SpecInvalid,
         Misfit::Offset { .. }
         | Misfit::Backwards { .. }
         | Misfit::Anchored { .. }

@@ -12,8 +12,8 @@ use super::ingest::{SealedBatch, ranges};
 use super::question::Answer;
 use crate::kafka::TopicPartition;
 use crate::watermark::{
-    Anchor, AskedPartitions, CellCounts, Contribution, Excluded, Jump, PartitionNews, Policy,
-    State, should_commit_empty,
+    Anchor, AskedPartitions, CellCounts, Contribution, Excluded, Jump, Order, PartitionNews,
+    Policy, State, should_commit_empty,
 };
 
 /// Offsets without rows are committed after an hour at the latest.
@@ -32,6 +32,8 @@ pub(crate) struct Errand {
     pub jumps: Vec<Jump>,
     /// Topics that the specification no longer names.
     pub retired: Vec<String>,
+    /// What a person asks for.
+    pub order: Option<Order>,
     /// Which partitions there are.
     pub asked: Option<AskedPartitions>,
 }
@@ -119,6 +121,7 @@ impl Errand {
             anchors: self.anchors.clone(),
             jumps: self.jumps.clone(),
             retired: self.retired.clone(),
+            order: self.order.clone(),
             partitions: self.news.clone(),
             asked: self.asked.clone(),
             rows: self.rows(),

@@ -12,7 +12,7 @@
 //! `pipeline` keeps one pipeline going: it opens a session and waits after an error as long as the error says. A session
 //! (`session`) polls on a thread of its own and never waits for the catalog while it could read. `ingest` is the open batch,
 //! `question` what the cluster is asked, `identity` and `standing` whether cluster and table are still what they were, `commit`
-//! the way of a batch onto the table, `after` what follows it; what is decided on the way is decided by the pure `fence`, `finalize`
+//! the way of a batch onto the table, `after` what follows it, `order` what a person asks for beside; what is decided on the way is decided by the pure `fence`, `finalize`
 //! and the finalization core. [`Accumulator`] and [`CommitProcessor`] are where a user adds to it.
 //!
 //! Never: a batch committed in part; a commit derived from another base than the one it lands on; a file deleted that may be
@@ -29,6 +29,7 @@ pub(crate) mod identity;
 pub(crate) mod ingest;
 mod metrics;
 mod open;
+mod order;
 mod pipeline;
 mod progress;
 mod pulse;
@@ -45,6 +46,7 @@ pub use accumulate::{
 pub use fence::{Lost, OffsetRange, Verdict, judge};
 pub use finalize::{Attempt, CommitProcessor, Committed, Plan};
 pub use ingest::SealedBatch;
+pub use order::{Ordered, order};
 pub use tracks::Known;
 pub use worker::{GRACE, Worker, WorkerSettings};
 

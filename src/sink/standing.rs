@@ -76,11 +76,8 @@ pub(super) fn read_state(
 }
 
 fn other_writer<'p>(properties: &'p HashMap<String, String>, writer: &str) -> Option<&'p str> {
-    let (before, after) = ("tidemark.writer.", ".state");
-    let writers = properties
-        .keys()
-        .filter_map(|key| key.strip_prefix(before)?.strip_suffix(after));
-    writers.into_iter().find(|other| *other != writer)
+    let mut writers = properties.keys().filter_map(|key| contract::writer_of(key));
+    writers.find(|other| *other != writer)
 }
 
 /// The lineage as the finalization core reads it. Summaries older than the commit that wrote the state are not looked at: of

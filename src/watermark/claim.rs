@@ -18,6 +18,7 @@ use super::amended::Amended;
 use super::epoch::Reopened;
 use super::frontier::{FromRule, Term, TermValue, View};
 use super::gaps::Gaps;
+use super::order::Retracted;
 use super::state::{CompleteFrom, State, missed_until};
 
 /// What keeps the next cell open.
@@ -88,6 +89,8 @@ pub struct Claim {
     pub reopened: Option<Reopened>,
     /// Cells that got rows after they were final.
     pub amended: Amended,
+    /// The stretches that were retracted last; all of them are among the gaps.
+    pub retracted: Vec<Retracted>,
 }
 
 /// The least of everything a claim depends on.
@@ -296,6 +299,7 @@ impl State {
             margin_us,
             reopened: self.published.reopened,
             amended: self.published.amended.clone(),
+            retracted: self.published.retracted.clone(),
         }
     }
 

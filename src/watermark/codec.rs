@@ -22,6 +22,7 @@ use super::frontier::{
 };
 use super::gaps::{Gaps, MAX_GAPS};
 use super::grid::Grid;
+use super::order::{MAX_RETRACTED, Retracted};
 use super::source_position::{Incarnation, MAX_INCARNATIONS, SourcePositions};
 use super::state::{
     AskedPartitions, CompleteFrom, Identity, PartitionRecord, Published, Record, State,
@@ -32,8 +33,8 @@ use super::varint::{Reader, put, put_signed, put_text};
 pub const MAX_STATE: usize = 64 * 1024;
 
 const VERSION: u8 = 1;
-/// What the claim and full lists of gaps and amended cells may add after the fit.
-const PUBLISHED: usize = 3072;
+/// What the claim and full lists of gaps, amended cells and retractions may add after the fit.
+const PUBLISHED: usize = 5120;
 const LEVEL: i32 = 3;
 /// No honest state unpacks to more: 1,000 partitions with full windows and positions take 2 MiB.
 const MAX_UNPACKED: u64 = 16 * 1024 * 1024;
@@ -496,6 +497,13 @@ fn put_published(out: &mut Vec<u8>, times: Times, published: &Published) {
     times.put_some(out, published.lost_before_us);
     put_reopened(out, times, published.reopened);
     put_amended(out, times, &published.amended);
+    put(out, published.retracted.len() as u64);
+    for retracted in &published.retracted {
+        times.put(out, retracted.from_us);
+        times.put(out, retracted.before_us);
+        times.put(out, retracted.at_us);
+        put_text(out, &retracted.reason);
+    }
 }
 
 fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Unreadable> {
@@ -522,6 +530,7 @@ fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Un
         lost_before_us: times.read_some(reader).ok_or(damaged)?,
         reopened: read_reopened(reader, times).ok_or(damaged)?,
         amended: read_amended(reader, times).ok_or(damaged)?,
+        retracted: read_retracted(reader, times).ok_or(damaged)?,
     })
 }
 
@@ -582,6 +591,20 @@ fn read_amended(reader: &mut Reader<'_>, times: Times) -> Option<Amended> {
     }
     let overflow = if overflows { cells.pop() } else { None };
     Amended::of(cells, overflow)
+}
+
+fn read_retracted(reader: &mut Reader<'_>, times: Times) -> Option<Vec<Retracted>> {
+    let count = reader.count().filter(|count| *count <= MAX_RETRACTED)?;
+    let mut all = Vec::with_capacity(count);
+    for _ in 0..count {
+        all.push(Retracted {
+            from_us: times.read(reader)?,
+            before_us: times.read(reader)?,
+            at_us: times.read(reader)?,
+            reason: reader.text()?.to_owned(),
+        });
+    }
+    Some(all)
 }
 
 /// The names of all sources, each once.
@@ -951,6 +974,12 @@ mod tests {
             withheld,
         };
         let cells = vec![cell("04:00", "05:00", true), cell("07:00", "08:00", false)];
+        state.published.retracted = vec![Retracted {
+            from_us: at("05:00"),
+            before_us: at("06:00"),
+            at_us: at("09:40"),
+            reason: "a job deleted rows".to_owned(),
+        }];
         state.published.amended = Amended::of(cells, Some(cell("01:00", "03:00", true))).unwrap();
         assert_eq!(State::decode(&state.encode().unwrap()), Ok(state));
     }

@@ -22,6 +22,7 @@ use super::event_time::{Bounds, SECOND_US};
 use super::frontier::{FromRule, OnJoin, Policy, Term};
 use super::gaps::Gaps;
 use super::grid::Grid;
+use super::order::{MAX_RETRACTED, Retracted};
 use super::state::{AskedPartitions, CompleteFrom, Published, Record, State, missed_until};
 
 /// What every name begins with.
@@ -53,6 +54,9 @@ pub const REOPENED: &str = "tidemark.reopened";
 pub const AMENDED: &str = "tidemark.amended";
 /// Property: those of them that do not count as final at present, as [`GAPS`] has its stretches.
 pub const WITHHELD: &str = "tidemark.withheld";
+/// Property and summary: the stretches that were retracted last, all of them among the gaps,
+/// `[{"from":"2026-11-30T08:00:00Z","before":"2026-11-30T09:00:00Z","at":"2026-11-30T10:50:00Z","reason":"…"}]`.
+pub const RETRACTED: &str = "tidemark.retracted";
 /// Property and summary: the commit, a `UUIDv7`. A property counts only while this commit is in the ancestry.
 pub const COMMIT_ID: &str = "tidemark.commit-id";
 /// Property and summary: the table that the claim is about; void on any other.
@@ -117,6 +121,13 @@ const UNBOUNDED: &str = "unbounded";
 #[must_use]
 pub fn state_property(writer: &str) -> String {
     format!("{PREFIX}writer.{writer}.state")
+}
+
+/// The writer whose state a property holds.
+#[must_use]
+pub fn writer_of(property: &str) -> Option<&str> {
+    let writer = property.strip_prefix(PREFIX)?.strip_prefix("writer.")?;
+    writer.strip_suffix(".state")
 }
 
 /// What a commit does to the table's properties.
@@ -250,6 +261,7 @@ pub fn properties(advanced: &Advanced) -> PropertyChanges {
             WITHHELD,
             (!withheld.is_empty()).then(|| stretches(&withheld).to_string()),
         ),
+        (RETRACTED, retracted_text(&claim.retracted)),
         (COMMIT_ID, Some(state.commit_id.to_string())),
         (TABLE_UUID, Some(state.identity.table_uuid.to_string())),
         (REF, Some(state.identity.table_ref.clone())),
@@ -330,6 +342,7 @@ fn summary_of_state(advanced: &Advanced, worker: &str) -> BTreeMap<String, Strin
         (GAPS, gaps_text(state)),
         (REOPENED, claim.reopened.map(reopened_text)),
         (AMENDED, amended_text(&claim.amended)),
+        (RETRACTED, retracted_text(&claim.retracted)),
     ];
     let present = values
         .into_iter()
@@ -395,6 +408,7 @@ pub fn read_properties(
             margin_us: read.some(MARGIN_MS, parse_ms)?,
             reopened: read.some(REOPENED, parse_reopened)?,
             amended: read.some(AMENDED, parse_amended)?.unwrap_or_default(),
+            retracted: read.some(RETRACTED, parse_retracted)?.unwrap_or_default(),
         },
     }))
 }
@@ -464,6 +478,7 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
             lost_before_us: gaps.lost_before_us,
             reopened: read.some(REOPENED, parse_reopened)?,
             amended: read.some(AMENDED, parse_amended)?.unwrap_or_default(),
+            retracted: read.some(RETRACTED, parse_retracted)?.unwrap_or_default(),
         },
         open_gaps: gaps.open,
         offsets,
@@ -495,6 +510,7 @@ impl OwnSummary {
                 margin_us: None,
                 reopened: self.published.reopened,
                 amended: self.published.amended.clone(),
+                retracted: self.published.retracted.clone(),
             },
         }
     }
@@ -904,6 +920,30 @@ fn parse_amended(text: &str) -> Option<Amended> {
     Amended::of(cells.iter().map(cell).collect::<Option<_>>()?, overflow)
 }
 
+fn retracted_text(retracted: &[Retracted]) -> Option<String> {
+    let all = retracted.iter().map(|one| {
+        let (from, before, at) = (iso(one.from_us), iso(one.before_us), iso(one.at_us));
+        json!({"from": from, "before": before, "at": at, "reason": one.reason})
+    });
+    let all: Value = all.collect();
+    (!retracted.is_empty()).then(|| all.to_string())
+}
+
+fn parse_retracted(text: &str) -> Option<Vec<Retracted>> {
+    let value: Value = serde_json::from_str(text).ok()?;
+    let all = value.as_array().filter(|all| all.len() <= MAX_RETRACTED)?;
+    let one = |value: &Value| {
+        let instant = |name: &str| parse_iso(value.get(name)?.as_str()?);
+        Some(Retracted {
+            from_us: instant("from")?,
+            before_us: instant("before")?,
+            at_us: instant("at")?,
+            reason: value.get("reason")?.as_str()?.to_owned(),
+        })
+    };
+    all.iter().map(one).collect()
+}
+
 fn late_text(grid: Grid, late: &LateCells) -> Option<String> {
     if late.rows() == 0 {
         return None;
@@ -983,7 +1023,8 @@ mod tests {
                 GAPS,
                 REOPENED,
                 AMENDED,
-                WITHHELD
+                WITHHELD,
+                RETRACTED
             ]
         );
     }

@@ -5,6 +5,7 @@
 //!
 //! Within an epoch no claim falls. Whoever compares two claims of a table compares their epochs first.
 
+use super::order::{MAX_RETRACTED, Retracted};
 use super::state::Published;
 
 /// Why a claim was taken back.
@@ -76,6 +77,15 @@ impl Published {
                 before_us,
                 at_us,
             });
+    }
+
+    /// Leaves a stretch out from now on, in a new epoch.
+    pub(super) fn retract(&mut self, retracted: Retracted) {
+        self.epoch += 1;
+        self.gaps.add(retracted.from_us, retracted.before_us);
+        self.retracted.push(retracted);
+        let surplus = self.retracted.len().saturating_sub(MAX_RETRACTED);
+        self.retracted.drain(..surplus);
     }
 
     /// Forgets what was reopened once the claim is back.

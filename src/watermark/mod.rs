@@ -23,6 +23,7 @@ mod gaps;
 mod grid;
 #[cfg(test)]
 mod oracle;
+mod order;
 mod replay;
 mod source_position;
 mod state;
@@ -50,6 +51,7 @@ pub use frontier::{
 };
 pub use gaps::{Gaps, MAX_GAPS};
 pub use grid::{Grid, NoGrid};
+pub use order::{MAX_REASON, MAX_RETRACTED, Order, Retracted, Retraction};
 pub use replay::{
     Ancestor, Coverage, Held, Lineage, Obstacle, Reading, Standing, TableView, read_claim, stand,
 };

@@ -790,6 +790,7 @@ fn empty(commit: u128, now_us: i64, grid: Grid) -> Contribution {
         anchors: Vec::new(),
         jumps: Vec::new(),
         retired: Vec::new(),
+        order: None,
         partitions: Vec::new(),
         asked: None,
         rows: 0,

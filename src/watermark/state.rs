@@ -19,6 +19,7 @@ use super::frontier::{
     TopicState, Window,
 };
 use super::gaps::Gaps;
+use super::order::Retracted;
 use super::source_position::SourcePositions;
 
 /// Who a state belongs to. It is void on any other table or ref.
@@ -73,6 +74,8 @@ pub struct Published {
     pub reopened: Option<Reopened>,
     /// Cells that got rows after they were final.
     pub amended: Amended,
+    /// The stretches that were retracted last, the newest at the end. All of them are among the gaps.
+    pub retracted: Vec<Retracted>,
 }
 
 /// What the table remembers of one writer.
@@ -170,6 +173,7 @@ impl State {
                 lost_before_us: None,
                 reopened: None,
                 amended: Amended::default(),
+                retracted: Vec::new(),
             },
         }
     }

@@ -71,6 +71,7 @@ pub(super) fn news(now: &str) -> Contribution {
         anchors: Vec::new(),
         jumps: Vec::new(),
         retired: Vec::new(),
+        order: None,
         partitions: Vec::new(),
         asked: None,
         rows: 0,

@@ -75,6 +75,18 @@ pub enum Misfit {
         /// A partition that is left out.
         partition: i32,
     },
+    /// A stretch is to be retracted of which nothing is published.
+    #[error(
+        "nothing is published from {} on: the table claims {}; retract a stretch that begins before that",
+        super::super::contract::iso(*.from_us),
+        .claim_us.map_or_else(|| "nothing".to_owned(), |us| format!("what lies before {}", super::super::contract::iso(us)))
+    )]
+    NotPublished {
+        /// Where the stretch begins.
+        from_us: i64,
+        /// The claim.
+        claim_us: Option<i64>,
+    },
     /// More partitions than one state can hold.
     #[error(
         "the state of {partitions} partitions needs {bytes} bytes, {limit} fit; split the topics over several pipelines"

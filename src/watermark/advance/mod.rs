@@ -17,6 +17,7 @@ use super::claim::{Claim, Hold};
 use super::epoch::StepCause;
 use super::event_time::{SECOND_US, floor_second};
 use super::frontier::{NewestChange, PartitionState, Policy, TermValue, View};
+use super::order::{Order, Retracted, Retraction};
 use super::state::{Record, State};
 
 mod jumps;
@@ -60,6 +61,8 @@ pub enum EmptyCommit {
     Releases,
     /// Offsets without rows have not been committed for long.
     Moved,
+    /// A person asks for it.
+    Ordered,
 }
 
 /// How long offsets without rows wait for a commit with rows. Deletions, signals and markers of transactions fill a log as rows do;
@@ -117,6 +120,9 @@ pub fn should_commit_empty(
     policy: &Policy,
     news: &Contribution,
 ) -> Option<EmptyCommit> {
+    if news.order.is_some() {
+        return Some(EmptyCommit::Ordered);
+    }
     if !news.anchors.is_empty() || !news.jumps.is_empty() {
         return Some(EmptyCommit::Anchors);
     }
@@ -188,7 +194,15 @@ fn policy_in_force<'p>(base: &'p State, policy: &'p Policy) -> &'p Policy {
 struct Next {
     state: State,
     record: Record,
-    step: Option<StepCause>,
+    step: Option<Step>,
+}
+
+/// Why a commit opens an epoch.
+enum Step {
+    /// A topic joins: the claim begins anew with what all topics allow.
+    Joins,
+    /// A stretch is left out from now on.
+    Retracts(Retraction),
 }
 
 fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<Next, Misfit> {
@@ -201,25 +215,54 @@ fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<Next, Mis
     Ok(Next {
         state,
         record,
-        step: joined.then_some(StepCause::TopicJoined),
+        step: match &news.order {
+            Some(Order::Retract(retraction)) => {
+                check_published(base, retraction)?;
+                Some(Step::Retracts(retraction.clone()))
+            }
+            None => joined.then_some(Step::Joins),
+        },
     })
 }
 
-fn publish(base: &State, policy: &Policy, step: Option<StepCause>, state: &mut State) {
-    let may_raise = is_current(base, policy);
-    if let Some(cause) = step {
-        let candidate = state.candidate(&state.view());
-        let claim_us = if may_raise {
-            candidate
-        } else {
-            candidate.min(base.published.finalized_before_us)
-        };
-        let at_us = state.committed_at_us;
-        state.published.step(cause, claim_us, at_us);
+/// Only what is published can be taken back.
+fn check_published(base: &State, retraction: &Retraction) -> Result<(), Misfit> {
+    let claim_us = base.published.finalized_before_us;
+    if claim_us > Some(retraction.from_us) {
+        return Ok(());
     }
+    let from_us = retraction.from_us;
+    Err(Misfit::NotPublished { from_us, claim_us })
+}
+
+fn publish(base: &State, policy: &Policy, step: Option<Step>, state: &mut State) {
+    let may_raise = is_current(base, policy);
     let rule_kept = !base.is_new() && base.policy.complete_from == state.policy.complete_from;
     // Of a topic that joins, too, nothing is claimed before reading began there.
-    let edge_kept = rule_kept && step != Some(StepCause::TopicJoined);
+    let edge_kept = rule_kept && !matches!(step, Some(Step::Joins));
+    let at_us = state.committed_at_us;
+    match step {
+        None => {}
+        Some(Step::Joins) => {
+            let candidate = state.candidate(&state.view());
+            let claim_us = if may_raise {
+                candidate
+            } else {
+                candidate.min(base.published.finalized_before_us)
+            };
+            let cause = StepCause::TopicJoined;
+            state.published.step(cause, claim_us, at_us);
+        }
+        Some(Step::Retracts(retraction)) => {
+            let grid = state.policy.grid;
+            state.published.retract(Retracted {
+                from_us: grid.floor(retraction.from_us),
+                before_us: grid.ceil(retraction.before_us),
+                at_us,
+                reason: retraction.reason,
+            });
+        }
+    }
     state.publish(may_raise, edge_kept);
 }
 

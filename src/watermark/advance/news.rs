@@ -9,6 +9,7 @@ use crate::watermark::cells::CellCounts;
 use crate::watermark::digest::Sketch;
 use crate::watermark::event_time::Excluded;
 use crate::watermark::frontier::{NewestChange, PartitionStats};
+use crate::watermark::order::Order;
 use crate::watermark::source_position::SourcePositions;
 use crate::watermark::state::AskedPartitions;
 
@@ -115,6 +116,8 @@ pub struct Contribution {
     pub partitions: Vec<PartitionNews>,
     /// The newest answer about which partitions there are; complete: an error for one topic is no answer.
     pub asked: Option<AskedPartitions>,
+    /// What a person asks for: a commit of its own, that brings nothing else.
+    pub order: Option<Order>,
     /// Rows written.
     pub rows: u64,
     /// Those of them without a say, and messages that no decoder understood.

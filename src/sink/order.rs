@@ -1,0 +1,107 @@
+//! Orders of a person, brought onto a table as a worker brings its rows.
+//!
+//! In: a catalog, a table and an [`Order`]. The commit goes the way of every other: loaded, derived on exactly that base, sent
+//! once, tried again after a rival. Workers that run go on from it.
+//!
+//! Never a first commit: who has not written to a table has nothing to order there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use iceberg::TableIdent;
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::Error;
+use super::commit::{Outcome, TableSide};
+use super::errand::Errand;
+use super::metrics::WorkerMetrics;
+use crate::api::Reason;
+use crate::api::worker::SinkAccept;
+use crate::lake::catalog::{self, CatalogKind, CatalogSettings};
+use crate::lake::raw;
+use crate::process::clock::Clock;
+use crate::watermark::{Claim, Order, State, contract};
+
+/// How long an order may wait for a catalog, rivals and answers.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// An order that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ordered {
+    /// The commit that did it.
+    pub commit_id: Uuid,
+    /// Its snapshot.
+    pub snapshot_id: i64,
+    /// What the table claims since.
+    pub claim: Claim,
+}
+
+/// Carries an order out on a table. `who` is named in the summary as the worker.
+///
+/// # Errors
+/// The catalog or the table refuses, or nothing came of it in two minutes.
+pub async fn order(
+    settings: &CatalogSettings,
+    table: TableIdent,
+    order: Order,
+    who: &str,
+) -> Result<Ordered, Error> {
+    let catalog = catalog::open(settings).await?;
+    let loaded = catalog::load(&*catalog, &table).await?;
+    let metadata = loaded.metadata();
+    let state = state_of(metadata.properties()).ok_or_else(|| {
+        let problem =
+            format!("table \"{table}\" has no state of a writer: nothing is claimed there");
+        Error::refused(Reason::StateUnreadable, problem)
+    })?;
+    let raw = raw::open_raw(settings).await?;
+    let clock = Clock::system();
+    let side = TableSide {
+        by_hand: matches!(settings.kind, CatalogKind::Sql { .. }).then_some(raw),
+        catalog,
+        ident: table,
+        subscription: state.subscription.clone(),
+        policy: state.policy.clone(),
+        identity: state.identity,
+        accept: SinkAccept::default(),
+        accept_cluster: None,
+        spec_id: metadata.default_partition_spec_id(),
+        processors: Vec::new(),
+        worker: who.to_owned(),
+        clock: clock.clone(),
+        metrics: WorkerMetrics::register(&mut Registry::default()).pipeline(who, who),
+        handled: std::sync::Mutex::default(),
+        telling: tokio::sync::Mutex::default(),
+    };
+    let errand = Errand {
+        order: Some(order),
+        ..Errand::default()
+    };
+    let stop = CancellationToken::new();
+    let told = |error: &crate::lake::Error| tracing::warn!(%error, "the order waits");
+    let settled = tokio::select! {
+        settled = side.settle(&errand, &stop, &told) => settled?,
+        () = clock.sleep(PATIENCE) => return Err(Error::GivenUp),
+    };
+    match settled {
+        Outcome::Committed(success) => Ok(Ordered {
+            commit_id: success.commit_id,
+            snapshot_id: success.snapshot_id,
+            claim: success.state.claim(),
+        }),
+        // An order is always worth a commit.
+        Outcome::Looked(_) => Err(Error::GivenUp),
+    }
+}
+
+/// The state of the writer of a table.
+fn state_of(properties: &std::collections::HashMap<String, String>) -> Option<State> {
+    let sorted: BTreeMap<&String, &String> = properties.iter().collect();
+    let mut texts = sorted
+        .into_iter()
+        .filter(|(name, _)| contract::writer_of(name).is_some())
+        .map(|(_, text)| text);
+    State::decode(texts.next()?).ok()
+}
