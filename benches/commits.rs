@@ -32,7 +32,7 @@ use tidemark::{
     lake::{
         catalog::{self, CatalogKind, CatalogSettings},
         commit::{Append, commit, commit_by_hand},
-        lineage::{End, lineage},
+        lineage::lineage,
         maintain::{MaintainSettings, Maintainer},
         raw::{self, RawCommitter},
         table::{Column, Partitioning, TableSpec, open_or_create},
@@ -40,8 +40,8 @@ use tidemark::{
     },
     process::clock::Clock,
     watermark::{
-        self, Ancestor, Anchor, AskedEnd, AskedPartitions, CellCounts, Contribution, Digest,
-        Excluded, Identity, PartitionNews, Policy, Sketch, State, TableView, advance, contract,
+        Anchor, AskedEnd, AskedPartitions, Asker, CellCounts, Contribution, Digest, Excluded,
+        Identity, PartitionNews, Policy, Sketch, Standing, State, TableView, advance, contract,
         stand,
     },
 };
@@ -270,6 +270,7 @@ impl<'r> Bench<'r> {
         let properties = contract::properties(&advanced);
         let append = Append {
             commit_id: news.commit_id,
+            withdraws: false,
             files,
             summary: contract::summary(&advanced, &news),
             set_properties: properties.set.into_iter().collect(),
@@ -289,22 +290,15 @@ impl<'r> Bench<'r> {
     fn state(&self, table: &Table, now_us: i64) -> State {
         let metadata = table.metadata();
         let lineage = lineage(metadata);
-        let snapshots = lineage.entries.iter().map(|entry| Ancestor {
-            snapshot_id: entry.snapshot_id,
-            parent_id: entry.parent_id,
-            summary: entry.summary().clone(),
-        });
-        let ancestry = watermark::Lineage {
-            snapshots: snapshots.collect(),
-            broken: lineage.end != End::First,
-        };
+        let ancestry = lineage.ancestry();
         let view = TableView {
             table_uuid: metadata.uuid(),
             table_ref: "main",
             properties: metadata.properties(),
             lineage: &ancestry,
         };
-        let standing = stand("bench.orders", &view).expect("a state of our own");
+        let standing =
+            stand(&Asker::new("bench.orders", now_us), &view).expect("a state of our own");
         let identity = Identity {
             writer: "bench.orders".to_owned(),
             cluster_id: "cluster".to_owned(),
@@ -312,10 +306,12 @@ impl<'r> Bench<'r> {
             table_uuid: metadata.uuid(),
             table_ref: "main".to_owned(),
         };
-        standing.map_or_else(
-            || State::new(identity, "orders", self.policy.clone(), now_us),
-            |standing| standing.state,
-        )
+        match standing {
+            Standing::Begins(begins) => {
+                begins.state(identity, "orders", self.policy.clone(), now_us)
+            }
+            Standing::GoesOn(going_on) => going_on.state,
+        }
     }
 
     fn metadata(&self) -> Metadata {

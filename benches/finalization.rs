@@ -8,7 +8,7 @@
 #[expect(dead_code, reason = "each bench uses a part of it")]
 mod support;
 
-use std::{collections::HashMap, path::Path};
+use std::{borrow::Cow, collections::HashMap, path::Path};
 
 use serde_json::{Value, json};
 use support::{
@@ -26,8 +26,9 @@ use tidemark::{
     cdc::Rows,
     sink::{EventTimeStatistics, EventTimes, Known, Reading},
     watermark::{
-        Ancestor, Anchor, AskedEnd, AskedPartitions, CellCounts, Contribution, Excluded, Identity,
-        Lineage, PartitionNews, Policy, Say, State, TableView, advance, contract, stand,
+        Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, CellCounts, Contribution, Excluded,
+        Identity, Lineage, PartitionNews, Policy, Say, Standing, State, TableView, advance,
+        contract, stand,
     },
 };
 use uuid::Uuid;
@@ -206,7 +207,7 @@ struct Table {
     uuid: Uuid,
     next_offsets: Vec<i64>,
     properties: HashMap<String, String>,
-    lineage: Lineage,
+    lineage: Lineage<'static>,
 }
 
 impl Table {
@@ -290,8 +291,10 @@ impl Table {
             properties: &self.properties,
             lineage: &self.lineage,
         };
-        let standing = stand("bench.orders", &view).expect("a state of our own");
-        standing.expect("a state").state
+        match stand(&Asker::new("bench.orders", 0), &view).expect("a state of our own") {
+            Standing::GoesOn(going_on) => going_on.state,
+            Standing::Begins(beginning) => panic!("no state: {beginning:?}"),
+        }
     }
 
     fn write(&mut self, base: &State, policy: &Policy, news: &Contribution) {
@@ -306,7 +309,8 @@ impl Table {
         let ancestor = Ancestor {
             snapshot_id: parent.map_or(1, |parent| parent.snapshot_id + 1),
             parent_id: parent.map(|parent| parent.snapshot_id),
-            summary: summary.into_iter().collect(),
+            summary: Cow::Owned(summary.into_iter().collect()),
+            picked: None,
         };
         self.lineage.snapshots.insert(0, ancestor);
     }

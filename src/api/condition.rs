@@ -143,8 +143,16 @@ pub enum Reason {
     WriterMismatch,
     /// The table belongs to another installation of Tidemark.
     InstallationMismatch,
-    /// The table's history does not lead to a commit of this writer.
+    /// The table's history has expired down to a snapshot above every commit of this writer.
     LineageUnknown,
+    /// The table was replaced, or rolled back behind the first commit of this writer.
+    TableReplaced,
+    /// A commit of this writer was cherry-picked: its rows are there without what it said about them.
+    CherryPicked,
+    /// The table was rolled back. Reading goes on from the commit that it was rolled back to.
+    RolledBack,
+    /// The table's owner agreed to go on from a table that does not lead to the last commit; its claim began anew.
+    LineageAccepted,
     /// The state on the table was written by a newer version.
     StateTooNew,
     /// The state on the table cannot be read.
@@ -265,7 +273,7 @@ impl Reason {
                 "set sink.schema so that the table can be made, or make it; it is looked for again by itself"
             }
             Self::TableRecreated => {
-                "if the new table is meant, name its UUID in sink.accept.tableUuid; it then starts without the old one's claim"
+                "if the new table is meant, name its UUID in sink.accept.tableUuid: rows are read from startFrom, and the old table's claim does not count for it"
             }
             Self::TableMismatch => {
                 "change the specification to what the table has, or name another table"
@@ -280,7 +288,19 @@ impl Reason {
                 "if the other installation no longer runs, name it in sink.accept.installation"
             }
             Self::LineageUnknown => {
-                "look at what replaced the table's snapshots: roll back to one of this writer's, or write another table"
+                "keep the newest snapshot of this writer when you expire others; to go on from what is there, set sink.accept.lineage to the id that the message names: the claim begins anew"
+            }
+            Self::TableReplaced => {
+                "set the current snapshot back to one of this writer's; or set sink.accept.lineage to the id that the message names: rows are read again from startFrom, with sink.onRollback: KeepOffsets from where reading was, and the claim begins anew"
+            }
+            Self::CherryPicked => {
+                "roll the table back to a commit of this writer: the rows are read again; or set sink.accept.lineage to the id that the message names: the claim begins anew"
+            }
+            Self::RolledBack => {
+                "ends by itself: rows that are gone are read again, or left out with sink.onRollback: KeepOffsets"
+            }
+            Self::LineageAccepted => {
+                "ends by itself when the claim is back; take sink.accept out of the specification"
             }
             Self::StateTooNew => "run the version that wrote the table, or a later one",
             Self::StateUnreadable => {

@@ -17,7 +17,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::worker::{CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, SecretRef, Term};
+use super::worker::{
+    CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, SecretRef, Term,
+};
 
 /// A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.
 ///
@@ -85,7 +87,7 @@ pub struct SourceSpec {
     /// With `Json` the key columns are those of `sink.schema` with `key: true`: fields of the record's key, or the whole key where there is one such column and the key is no object.
     #[schemars(with = "FormatName")]
     pub format: Format,
-    /// What happens where rows are lost at the source (a stored offset below the log's start, a truncated log): `Stop` or `Continue`. Built-in default `Stop`.
+    /// What happens where rows are lost at the source (a stored offset below the log's start, a truncated log, a partition that is gone): `Stop` or `Continue`. Built-in default `Stop`.
     ///
     /// With `Continue` the pipeline goes on behind the gap and the claim names the gap for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -250,6 +252,12 @@ pub struct SinkSpec {
     /// What is kept of the table's history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire: Option<ExpireSpec>,
+    /// What becomes of the rows that somebody takes out by rolling the table back: `Replay` or `KeepOffsets`. Built-in default `Replay`.
+    ///
+    /// With `Replay` they are read again from Kafka. With `KeepOffsets` reading goes on where it was, and the claim names what is missing as a gap. Either way the claim falls back to that of the snapshot, in a new epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<OnRollbackName>")]
+    pub on_rollback: Option<OnRollback>,
     /// Changes of the table's identity that you agree to. The pipeline stops at each other one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept: Option<SinkAcceptSpec>,
@@ -365,6 +373,12 @@ pub struct SinkAcceptSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub installation: Option<String>,
+    /// The id of a snapshot of main to go on from, where main no longer leads to the pipeline's last commit (reasons `LineageUnknown`, `TableReplaced`, `CherryPicked`).
+    ///
+    /// The message of the condition names the id. The claim begins anew, as at a first commit. Offsets go on where the table's state says they were; after `TableReplaced` only with `onRollback: KeepOffsets`, else at `startFrom`. An id works once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub lineage: Option<i64>,
 }
 
 /// The bounds that a claim rests on.
@@ -529,7 +543,7 @@ macro_rules! schema_names {
     )*};
 }
 
-schema_names!(FormatName OnGapName CatalogKindName EncodingName TermName LateDataName OnJoinName UuidText SecretRefSpec);
+schema_names!(FormatName OnGapName OnRollbackName CatalogKindName EncodingName TermName LateDataName OnJoinName UuidText SecretRefSpec);
 
 inline_schema! {
     LengthText: {"type": "string", "maxLength": 16, "pattern": "^([0-9]{1,9}(ms|s|m|h|d))+$"};
@@ -537,6 +551,7 @@ inline_schema! {
     InstantText: {"type": "string", "maxLength": 40, "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,18}(Z|[+-][0-9]{2}:[0-9]{2})$"};
     FormatName: {"type": "string", "enum": ["DebeziumJson", "TicdcDebeziumJson", "TicdcSimpleJson", "CanalJson", "Json"]};
     OnGapName: {"type": "string", "enum": ["Stop", "Continue"]};
+    OnRollbackName: {"type": "string", "enum": ["Replay", "KeepOffsets"]};
     CatalogKindName: {"type": "string", "enum": ["Rest", "Sql"]};
     EncodingName: {"type": "string", "enum": ["Days", "Seconds", "Millis", "Micros", "Nanos", "Iso", "Plain", "Base64", "Hex", "Latin1"]};
     TermName: {"type": "string", "enum": ["Minimum", "CaughtUp"]};

@@ -174,9 +174,20 @@ pub struct Sink {
     pub commit_interval_us: i64,
     /// What is kept of the table's history.
     pub expire: Expire,
+    /// What becomes of rows that a roll-back of the table has taken out.
+    pub on_rollback: OnRollback,
     /// Changes of identity that a person has agreed to.
     #[serde(default)]
     pub accept: SinkAccept,
+}
+
+/// What becomes of rows that a roll-back of the table has taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnRollback {
+    /// They are read again.
+    Replay,
+    /// They stay out, and the claim leaves them out.
+    KeepOffsets,
 }
 
 /// A catalog and how to reach it.
@@ -475,6 +486,9 @@ pub struct SinkAccept {
     /// The installation to take the table over from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installation: Option<String>,
+    /// The snapshot of main to go on from where it does not lead to this writer's last commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lineage: Option<i64>,
 }
 
 /// When a cell is final; every length in µs.

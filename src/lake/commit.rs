@@ -29,13 +29,15 @@ use super::lineage::lineage;
 use super::manifests::Draft;
 use super::names::file_mark;
 use super::raw::RawCommitter;
-use crate::watermark::contract::COMMIT_ID;
+use crate::watermark::contract::{COMMIT_ID, WITHDRAWAL_ID};
 
 /// What one commit adds to the table.
 #[derive(Debug, Clone, Default)]
 pub struct Append {
-    /// Our id of this commit; it is put into the summary under [`COMMIT_ID`].
+    /// Our id of this commit; it is put into the summary under [`COMMIT_ID`], or [`WITHDRAWAL_ID`].
     pub commit_id: Uuid,
+    /// Whether it only takes a claim away: it is then no commit of a writer.
+    pub withdraws: bool,
     /// Data files; none is allowed, the snapshot then carries the summary only.
     pub files: Vec<DataFile>,
     /// Keys of the snapshot's summary. `added-*` and `total-*` are the format's own and win.
@@ -44,6 +46,16 @@ pub struct Append {
     pub set_properties: BTreeMap<String, String>,
     /// Table properties to remove; one that is also set stays.
     pub remove_properties: Vec<String>,
+}
+
+impl Append {
+    fn id_name(&self) -> &'static str {
+        if self.withdraws {
+            WITHDRAWAL_ID
+        } else {
+            COMMIT_ID
+        }
+    }
 }
 
 /// Commits on exactly `base`, once.
@@ -138,7 +150,7 @@ fn hand_summary(base: &Table, append: &Append) -> Summary {
         collector.add_file(file, metadata.current_schema().clone(), spec);
     }
     let mut properties: HashMap<String, String> = append.summary.clone().into_iter().collect();
-    properties.insert(COMMIT_ID.to_owned(), append.commit_id.to_string());
+    properties.insert(append.id_name().to_owned(), append.commit_id.to_string());
     properties.extend(collector.build());
     let number = |properties: &HashMap<String, String>, key: &str| -> u64 {
         properties
@@ -179,7 +191,7 @@ fn removals(base: &Table, append: &Append) -> Vec<String> {
 
 fn stage(base: &Table, append: &Append) -> IcebergResult<Transaction> {
     let mut summary: HashMap<String, String> = append.summary.clone().into_iter().collect();
-    summary.insert(COMMIT_ID.to_owned(), append.commit_id.to_string());
+    summary.insert(append.id_name().to_owned(), append.commit_id.to_string());
     let transaction = Transaction::new(base);
     // The duplicate check reads every manifest of the table on each commit; names of files here are never drawn twice.
     let mut transaction = transaction

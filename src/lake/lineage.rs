@@ -5,12 +5,14 @@
 //!
 //! A parent that was expired ends the walk and is told apart from the table's first snapshot: an absence below it proves nothing.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use iceberg::spec::{Operation, SnapshotRef, TableMetadata};
 use uuid::Uuid;
 
-use crate::watermark::contract::COMMIT_ID;
+use crate::watermark::contract::{COMMIT_ID, WITHDRAWAL_ID, WRITER};
+use crate::watermark::{self, Ancestor, Picked, SOURCE_SNAPSHOT_ID};
 
 /// One snapshot of main.
 #[derive(Debug, Clone)]
@@ -25,6 +27,10 @@ pub struct Entry {
     pub operation: Operation,
     /// Our commit id, where the snapshot is ours.
     pub commit_id: Option<Uuid>,
+    /// The id of our withdrawal of a claim, where the snapshot is one.
+    pub withdrawal_id: Option<Uuid>,
+    /// What it repeats, where it was cherry-picked.
+    pub picked: Option<Picked>,
     snapshot: SnapshotRef,
 }
 
@@ -33,6 +39,15 @@ impl Entry {
     #[must_use]
     pub fn summary(&self) -> &HashMap<String, String> {
         &self.snapshot.summary().additional_properties
+    }
+
+    fn ancestor(&self) -> Ancestor<'_> {
+        Ancestor {
+            snapshot_id: self.snapshot_id,
+            parent_id: self.parent_id,
+            summary: Cow::Borrowed(self.summary()),
+            picked: self.picked.clone(),
+        }
     }
 }
 
@@ -65,12 +80,21 @@ impl Lineage {
             .filter(|entry| entry.commit_id.is_some())
     }
 
-    /// The snapshot with this commit id of ours.
+    /// The snapshot with this id of ours: of a commit, or of a withdrawal.
     #[must_use]
-    pub fn find(&self, commit_id: Uuid) -> Option<&Entry> {
-        self.entries
-            .iter()
-            .find(|entry| entry.commit_id == Some(commit_id))
+    pub fn find(&self, id: Uuid) -> Option<&Entry> {
+        let id = Some(id);
+        let mut entries = self.entries.iter();
+        entries.find(|entry| entry.commit_id == id || entry.withdrawal_id == id)
+    }
+
+    /// The same as the finalization core reads it.
+    #[must_use]
+    pub fn ancestry(&self) -> watermark::Lineage<'_> {
+        watermark::Lineage {
+            snapshots: self.entries.iter().map(Entry::ancestor).collect(),
+            broken: self.end != End::First,
+        }
     }
 
     /// Whether this snapshot is an ancestor of main's newest, or that one itself.
@@ -98,25 +122,53 @@ pub fn lineage(metadata: &TableMetadata) -> Lineage {
             end = End::Expired { parent_id: id };
             break;
         };
-        entries.push(entry(snapshot));
+        entries.push(entry(metadata, snapshot));
         next_id = snapshot.parent_snapshot_id();
     }
     Lineage { entries, end }
 }
 
-fn entry(snapshot: &SnapshotRef) -> Entry {
+fn entry(metadata: &TableMetadata, snapshot: &SnapshotRef) -> Entry {
     let summary = snapshot.summary();
+    let id = |name: &str| {
+        let text = summary.additional_properties.get(name)?;
+        Uuid::parse_str(text).ok()
+    };
     Entry {
         snapshot_id: snapshot.snapshot_id(),
         parent_id: snapshot.parent_snapshot_id(),
         timestamp_ms: snapshot.timestamp_ms(),
         operation: summary.operation.clone(),
-        commit_id: summary
-            .additional_properties
-            .get(COMMIT_ID)
-            .and_then(|text| Uuid::parse_str(text).ok()),
+        commit_id: id(COMMIT_ID),
+        withdrawal_id: id(WITHDRAWAL_ID),
+        picked: picked(metadata, snapshot),
         snapshot: snapshot.clone(),
     }
+}
+
+/// Whose snapshot a cherry-picked one repeats: its own summary does not tell, that of the original does while it is there.
+fn picked(metadata: &TableMetadata, snapshot: &SnapshotRef) -> Option<Picked> {
+    let names = |snapshot: &SnapshotRef| {
+        let names = &snapshot.summary().additional_properties;
+        let ours = names.contains_key(COMMIT_ID);
+        ours.then(|| names.get(WRITER).cloned().unwrap_or_default())
+    };
+    let source = snapshot
+        .summary()
+        .additional_properties
+        .get(SOURCE_SNAPSHOT_ID)?;
+    if let Some(writer) = names(snapshot) {
+        return Some(Picked::Ours(writer));
+    }
+    let source = source
+        .parse()
+        .ok()
+        .and_then(|id| metadata.snapshot_by_id(id));
+    Some(match source.map(names) {
+        Some(Some(writer)) => Picked::Ours(writer),
+        Some(None) => Picked::Foreign,
+        None => Picked::Gone,
+    })
 }
 
 #[cfg(test)]

@@ -15,14 +15,10 @@ use crate::{
         quantity::{Instant, instant},
         worker::{self, TableName},
     },
-    lake::{
-        self,
-        catalog::CatalogSettings,
-        lineage::{End, Entry, lineage},
-    },
+    lake::{self, catalog::CatalogSettings, lineage::lineage},
     process::{clock::Clock, secret::Secret},
     watermark::{
-        self, Ancestor, Coverage, HeldBy, Hold, Lineage, State, TableView, Term,
+        self, Coverage, HeldBy, Hold, State, TableView, Term,
         contract::{self, OwnSummary},
         read_claim,
     },
@@ -151,10 +147,7 @@ pub fn reading(name: &TableName, metadata: &TableMetadata) -> Reading {
 
 fn standing(metadata: &TableMetadata) -> Standing {
     let history = lineage(metadata);
-    let ancestry = Lineage {
-        snapshots: history.entries.iter().map(ancestor).collect(),
-        broken: matches!(history.end, End::Expired { .. }),
-    };
+    let ancestry = history.ancestry();
     let view = TableView {
         table_uuid: metadata.uuid(),
         table_ref: MAIN,
@@ -168,14 +161,6 @@ fn standing(metadata: &TableMetadata) -> Standing {
     }
 }
 
-fn ancestor(entry: &Entry) -> Ancestor {
-    Ancestor {
-        snapshot_id: entry.snapshot_id,
-        parent_id: entry.parent_id,
-        summary: entry.summary().clone(),
-    }
-}
-
 /// A claim that counts, with what the newest of our snapshots and the state say beside it.
 fn claimed(on_table: contract::TableClaim, view: &TableView<'_>) -> Standing {
     let Some(finalized_before_us) = on_table.claim.finalized_before_us else {
@@ -185,7 +170,7 @@ fn claimed(on_table: contract::TableClaim, view: &TableView<'_>) -> Standing {
         view.lineage
             .snapshots
             .iter()
-            .map(|snapshot| &snapshot.summary)
+            .map(|snapshot| &*snapshot.summary)
     };
     let newest = summaries().find_map(|summary| contract::read_summary(summary).ok().flatten());
     let state = newest

@@ -19,12 +19,12 @@ use super::Error;
 use super::errand::{Bearer, Errand};
 use super::fence::Verdict;
 use super::finalize::{Attempt, CommitProcessor, Finalization, Plan, plan};
+use super::load::Loaded;
+use super::memory::Memory;
 use super::metrics::PipelineMetrics;
-use super::standing::read_state;
 use crate::api::Reason;
-use crate::api::worker::SinkAccept;
+use crate::api::worker::{OnRollback, SinkAccept};
 use crate::lake::commit::{Append, commit, commit_by_hand};
-use crate::lake::lineage::{Lineage, lineage};
 use crate::lake::orphans::COMMIT_WITHIN;
 use crate::lake::raw::RawCommitter;
 use crate::lake::{self, catalog, writer};
@@ -51,6 +51,10 @@ pub(super) struct TableSide {
     pub accept: SinkAccept,
     /// The cluster that a person has agreed to go on with.
     pub accept_cluster: Option<String>,
+    /// What becomes of rows that a roll-back has taken out.
+    pub on_rollback: OnRollback,
+    /// What this process has seen on the table before.
+    pub memory: Arc<Memory>,
     /// The partition spec that files are written for.
     pub spec_id: i32,
     /// The topics as the specification names them.
@@ -69,16 +73,6 @@ pub(super) struct TableSide {
     pub handled: Mutex<BTreeMap<String, String>>,
     /// Held while the processors are told.
     pub telling: tokio::sync::Mutex<()>,
-}
-
-/// A table as loaded, and what it says.
-pub(super) struct Loaded {
-    /// The table.
-    pub table: Table,
-    /// Its history.
-    pub lineage: Lineage,
-    /// The writer's state on it; new when it has none.
-    pub state: State,
 }
 
 /// What became of an errand.
@@ -118,38 +112,6 @@ enum Attempted {
 }
 
 impl TableSide {
-    /// Loads the table and reads the writer's state.
-    ///
-    /// # Errors
-    /// The catalog does not answer, or the table is not what it was.
-    pub(super) async fn load(&self) -> Result<Loaded, Error> {
-        let table = catalog::load(&*self.catalog, &self.ident).await?;
-        let lineage = lineage(table.metadata());
-        let mut state = read_state(&table, &lineage, &self.identity, &self.accept)?;
-        if let Some(state) = state
-            .as_mut()
-            .filter(|_| self.accept_cluster.as_ref() == Some(&self.identity.cluster_id))
-        {
-            state
-                .identity
-                .cluster_id
-                .clone_from(&self.identity.cluster_id);
-        }
-        let state = state.unwrap_or_else(|| {
-            State::new(
-                self.identity.clone(),
-                &self.subscription,
-                self.policy.clone(),
-                self.clock.now_us(),
-            )
-        });
-        Ok(Loaded {
-            table,
-            lineage,
-            state,
-        })
-    }
-
     /// Brings an errand onto the table, however many attempts it takes. Outages are waited out; `told` hears of them.
     ///
     /// # Errors
@@ -232,12 +194,19 @@ impl TableSide {
             }
             Err(error) => return Err(error),
         };
+        // A roll-back, or a table that begins anew: what was read belongs to another history.
+        if loaded.is_for_opening() && !errand.opens {
+            return Err(Error::RolledBack {
+                table: self.ident.to_string(),
+            });
+        }
         if self.is_done(&loaded, errand, commit_id, lost_answer)? {
             return Ok(Attempted::Done(found(loaded, errand, commit_id)));
         }
         self.check_age(errand)?;
         let bearer = self.bearer(commit_id);
-        let Some(contribution) = errand.contribution_to(&loaded.state, &bearer) else {
+        let Some(contribution) = errand.contribution_to(&loaded.state, loaded.reopens, &bearer)
+        else {
             return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
         };
         let plan = match self.plan(&loaded, errand, &contribution) {
@@ -251,6 +220,7 @@ impl TableSide {
         let batch = errand.batch.as_ref();
         let append = Append {
             commit_id,
+            withdraws: false,
             files: batch.map(|batch| batch.files.clone()).unwrap_or_default(),
             summary: plan.summary,
             set_properties: plan.set_properties,
@@ -330,7 +300,7 @@ impl TableSide {
         }
     }
 
-    async fn send(&self, base: &Table, append: &Append) -> Result<Table, lake::Error> {
+    pub(super) async fn send(&self, base: &Table, append: &Append) -> Result<Table, lake::Error> {
         let Some(raw) = &self.by_hand else {
             return commit(&*self.catalog, base, append).await;
         };

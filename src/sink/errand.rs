@@ -36,6 +36,8 @@ pub(crate) struct Errand {
     pub order: Option<Order>,
     /// Which partitions there are.
     pub asked: Option<AskedPartitions>,
+    /// Whether a session opens with it: it may be the first commit, and the one that takes up a roll-back.
+    pub opens: bool,
 }
 
 /// Who brings an errand, and when.
@@ -95,10 +97,12 @@ impl Errand {
         fence::judge(&ranges(&self.news), stands, lost_answer)
     }
 
-    /// What it brings to the claim of a base; `None`: nothing that is worth a commit.
+    /// What it brings to the claim of a base; `None`: nothing that is worth a commit. `reopens`: the base was rolled back, and
+    /// waits for the commit that says so.
     pub(crate) fn contribution_to(
         &self,
         state: &State,
+        reopens: bool,
         bearer: &Bearer<'_>,
     ) -> Option<Contribution> {
         let mut contribution = self.contribution(bearer);
@@ -106,6 +110,7 @@ impl Errand {
         let anchored = |anchor: &Anchor| state.partition(&anchor.topic, anchor.partition).is_some();
         contribution.anchors.retain(|anchor| !anchored(anchor));
         let worth = self.batch.is_some()
+            || reopens
             || should_commit_empty(state, bearer.policy, &contribution).is_some();
         worth.then_some(contribution)
     }

@@ -5,18 +5,48 @@
 //!
 //! Never is a difference taken for a fresh start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 use uuid::Uuid;
 
 use super::Error;
+use super::pipeline::Context;
 use super::question::PATIENCE;
-use crate::api::worker::{OnGap, Topics};
+use crate::api::worker::{self, OnGap};
 use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::{self, Inquirer, TopicInfo, TopicPartition};
-use crate::process::clock::Clock;
 use crate::watermark::{Jump, JumpKind, State};
+
+/// The topics that a specification names.
+#[derive(Debug)]
+pub(super) enum Names {
+    List(BTreeSet<String>),
+    /// `None`: no regular expression, which is refused before anything is read.
+    Pattern(Option<Regex>),
+}
+
+impl Names {
+    /// Of a specification.
+    #[must_use]
+    pub(super) fn of(spec: &EffectiveSpec) -> Self {
+        match &spec.source.topics {
+            worker::Topics::List(list) => Self::List(list.iter().cloned().collect()),
+            worker::Topics::Pattern(pattern) => {
+                Self::Pattern(Regex::new(&format!("^(?:{pattern})$")).ok())
+            }
+        }
+    }
+
+    /// Whether the specification names a topic.
+    #[must_use]
+    pub(super) fn contains(&self, topic: &str) -> bool {
+        match self {
+            Self::List(list) => list.contains(topic),
+            Self::Pattern(regex) => regex.as_ref().is_some_and(|regex| regex.is_match(topic)),
+        }
+    }
+}
 
 /// What the cluster says of itself.
 pub(super) struct Seen<'a> {
@@ -32,7 +62,7 @@ pub(super) struct Seen<'a> {
 ///
 /// # Errors
 /// The first that differs and is not accepted.
-pub(super) fn check(state: &State, seen: &Seen<'_>, spec: &EffectiveSpec) -> Result<(), Error> {
+pub(super) fn check(state: &State, seen: &Seen<'_>, context: &Context) -> Result<(), Error> {
     if state.is_new() {
         return Ok(());
     }
@@ -45,7 +75,7 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, spec: &EffectiveSpec) -> Res
             Reason::ClusterChanged,
             format!(
                 "the table counts offsets of cluster \"{table}\", {} is cluster \"{cluster_id}\"",
-                spec.source.bootstrap_servers
+                context.spec.source.bootstrap_servers
             ),
         ));
     }
@@ -53,7 +83,7 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, spec: &EffectiveSpec) -> Res
     if let Some(name) = state.topics.keys().find(|name| {
         !seen.topics.is_empty()
             && !seen.topics.iter().any(|topic| topic.name == **name)
-            && names(spec, name)
+            && context.names.contains(name)
     }) {
         return Err(Error::refused(
             Reason::PartitionGone,
@@ -76,17 +106,6 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, spec: &EffectiveSpec) -> Res
         }
     }
     Ok(())
-}
-
-/// Whether the specification names a topic.
-pub(super) fn names(spec: &EffectiveSpec, topic: &str) -> bool {
-    match &spec.source.topics {
-        Topics::List(list) => list.iter().any(|name| name == topic),
-        // What is no regular expression was refused before anything was read.
-        Topics::Pattern(pattern) => {
-            Regex::new(&format!("^(?:{pattern})$")).is_ok_and(|regex| regex.is_match(topic))
-        }
-    }
 }
 
 /// The ids of the topics whose offsets the table counts, where they have one.
@@ -134,23 +153,24 @@ fn recreated(name: &str, table: Uuid, broker: Uuid) -> Error {
 pub(super) fn jumps(
     state: &State,
     inquirer: &Inquirer,
-    spec: &EffectiveSpec,
-    clock: &Clock,
-    truncated: &BTreeMap<TopicPartition, i64>,
+    topics: &[TopicInfo],
+    context: &Context,
 ) -> Result<Vec<Jump>, Error> {
+    let spec = &context.spec;
     let next: BTreeMap<TopicPartition, i64> = state
         .partitions()
-        .filter(|(topic, ..)| names(spec, topic))
+        .filter(|(topic, ..)| context.names.contains(topic))
         .map(|(topic, partition, known)| (TopicPartition::new(topic, partition), known.next_offset))
         .collect();
     if next.is_empty() {
         return Ok(Vec::new());
     }
     let all: Vec<TopicPartition> = next.keys().cloned().collect();
-    let recreated = recreated_topics(state, inquirer, spec)?;
+    let recreated = recreated_topics(state, topics, spec);
+    let truncated = context.memory.take_truncations();
     let starts = inquirer.log_starts(&all, PATIENCE)?;
     let mut ends = inquirer.high_watermarks(&all, PATIENCE)?;
-    let at_us = clock.now_us();
+    let at_us = context.clock.now_us();
     let mut jumps = Vec::new();
     for (at, start) in starts {
         let next = next[&at];
@@ -231,19 +251,15 @@ pub(crate) fn jump_of(
 }
 
 /// Topics whose new id the specification accepts.
-fn recreated_topics(
+fn recreated_topics<'t>(
     state: &State,
-    inquirer: &Inquirer,
+    topics: &'t [TopicInfo],
     spec: &EffectiveSpec,
-) -> Result<BTreeMap<String, Uuid>, Error> {
-    if spec.source.accept.topic_ids.is_empty() {
-        return Ok(BTreeMap::new());
-    }
-    let topics = inquirer.topics(&super::open::topics(spec), PATIENCE)?;
-    let changed = topics.into_iter().filter_map(|topic| {
+) -> BTreeMap<&'t str, Uuid> {
+    let changed = topics.iter().filter_map(|topic| {
         let (table, broker) = (state.topics.get(&topic.name)?.id?, topic.id?);
         (table != broker && spec.source.accept.topic_ids.contains(&broker))
-            .then_some((topic.name, broker))
+            .then_some((topic.name.as_str(), broker))
     });
-    Ok(changed.collect())
+    changed.collect()
 }

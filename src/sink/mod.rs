@@ -11,8 +11,8 @@
 //!
 //! `pipeline` keeps one pipeline going: it opens a session and waits after an error as long as the error says. A session
 //! (`session`) polls on a thread of its own and never waits for the catalog while it could read. `ingest` is the open batch,
-//! `question` what the cluster is asked, `identity` and `standing` whether cluster and table are still what they were, `commit`
-//! the way of a batch onto the table, `after` what follows it, `order` what a person asks for beside; what is decided on the way is decided by the pure `fence`, `finalize`
+//! `question` what the cluster is asked, `identity`, `load` and `standing` whether cluster and table are still what they were,
+//! `memory` what only this process knows of that, `commit` the way of a batch onto the table, `after` what follows it, `order` what a person asks for beside; what is decided on the way is decided by the pure `fence`, `finalize`
 //! and the finalization core. [`Accumulator`] and [`CommitProcessor`] are where a user adds to it.
 //!
 //! Never: a batch committed in part; a commit derived from another base than the one it lands on; a file deleted that may be
@@ -27,6 +27,8 @@ pub(crate) mod fence;
 pub(crate) mod finalize;
 pub(crate) mod identity;
 pub(crate) mod ingest;
+mod load;
+mod memory;
 mod metrics;
 mod open;
 mod order;
@@ -100,6 +102,14 @@ pub enum Error {
     /// What was under way did not end in the time it had. It may still take effect: the table tells.
     #[error("a commit under way was given up; the table is read again")]
     GivenUp,
+    /// The table leads to another commit than the one that reading began at.
+    #[error(
+        "table \"{table}\" was rolled back while rows were read for it; reading begins again from where it stands"
+    )]
+    RolledBack {
+        /// The table.
+        table: String,
+    },
     /// The table is no longer the one that files were written for.
     #[error("{problem}")]
     Outdated {
@@ -137,6 +147,7 @@ impl Error {
             Self::Kafka(kafka::Error::TopicNotFound { .. })
             | Self::Fenced { .. }
             | Self::GivenUp
+            | Self::RolledBack { .. }
             | Self::Outdated { .. }
             | Self::Crashed { .. }
             | Self::Stopping => Next::Later,
@@ -166,6 +177,7 @@ impl Error {
             Self::Fenced { .. } => Reason::Fenced,
             Self::Refused { reason, .. } => *reason,
             Self::GivenUp => Reason::CommitUnknown,
+            Self::RolledBack { .. } => Reason::RolledBack,
             Self::Outdated { .. } => Reason::TableMismatch,
             Self::Crashed { .. } => Reason::Crashed,
             Self::Stopping => Reason::Stopping,

@@ -6,6 +6,7 @@
 //! Never a first commit: who has not written to a table has nothing to order there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use iceberg::TableIdent;
@@ -18,7 +19,7 @@ use super::commit::{Outcome, TableSide};
 use super::errand::Errand;
 use super::metrics::WorkerMetrics;
 use crate::api::Reason;
-use crate::api::worker::SinkAccept;
+use crate::api::worker::{OnRollback, SinkAccept};
 use crate::lake::catalog::{self, CatalogKind, CatalogSettings};
 use crate::lake::raw;
 use crate::process::clock::Clock;
@@ -67,6 +68,8 @@ pub async fn order(
         identity: state.identity,
         accept: SinkAccept::default(),
         accept_cluster: None,
+        on_rollback: OnRollback::Replay,
+        memory: Arc::default(),
         spec_id: metadata.default_partition_spec_id(),
         processors: Vec::new(),
         worker: who.to_owned(),

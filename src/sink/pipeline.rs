@@ -1,11 +1,10 @@
 //! One pipeline: session after session until it is told to stop.
 //!
 //! A session ends by an error or because the worker stops. After an error the pipeline waits as the error says and begins
-//! anew from what the table holds; nothing is carried over from one session to the next but the pause.
+//! anew from what the table holds; nothing is carried over from one session to the next but the pause and the [`Memory`].
 
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -13,6 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::accumulate::AccumulatorFactory;
 use super::finalize::CommitProcessor;
+use super::identity::Names;
+use super::memory::Memory;
 use super::metrics::PipelineMetrics;
 use super::progress::Status;
 use super::session::Session;
@@ -48,8 +49,10 @@ pub(super) struct Context {
     pub budget: usize,
     /// How long a stop may take.
     pub grace: Duration,
-    /// Positions below which a log was found cut, until a session has gone on behind the gap.
-    pub truncated: Arc<Mutex<BTreeMap<TopicPartition, i64>>>,
+    /// The topics that it names.
+    pub names: Arc<Names>,
+    /// What is remembered from session to session.
+    pub memory: Arc<Memory>,
     /// The user's accumulators.
     pub accumulators: Vec<AccumulatorFactory>,
     /// The user's commit processors.
@@ -179,11 +182,7 @@ fn remember_truncation(context: &Context, error: &Error) {
     }) = error
     {
         let at = TopicPartition::new(Arc::clone(topic), *partition);
-        let mut truncated = context
-            .truncated
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        truncated.insert(at, *offset);
+        context.memory.note_truncation(at, *offset);
     }
 }
 

@@ -240,6 +240,8 @@ fn reopened(reopened: Reopened) -> ReopenedProgress {
 pub(super) fn reason_of_step(cause: StepCause) -> Reason {
     match cause {
         StepCause::TopicJoined => Reason::TopicJoined,
+        StepCause::RolledBack => Reason::RolledBack,
+        StepCause::LineageAccepted => Reason::LineageAccepted,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a table says of its writer: the state to go on from, or why it is not ours to go on from.
+//! What a table says of its writer: where it goes on, or why that is not ours to decide.
 //!
 //! In: the table as loaded and its history. No I/O, and no guess: whatever does not fit is refused with its reason, and only
 //! what a person has agreed to is overlooked.
@@ -10,69 +10,94 @@ use iceberg::table::Table;
 use super::Error;
 use crate::api::Reason;
 use crate::api::worker::SinkAccept;
-use crate::lake::lineage::{End, Lineage};
-use crate::watermark::{self, Ancestor, Identity, Obstacle, State, TableView, contract, stand};
+use crate::lake::lineage::Lineage;
+use crate::watermark::{Asker, Identity, Obstacle, Standing, State, TableView, contract, stand};
 
-/// The writer's state on a table; `None`: it has never written there, or begins anew with leave.
+/// Why a table is not gone on from.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// Nothing on the table changes by it.
+    Plain(Error),
+    /// A person has to decide, and what the table claims may have to be taken away meanwhile.
+    Obstacle(Obstacle),
+}
+
+/// Where the writer stands on a table.
 ///
 /// # Errors
-/// The state is not ours to go on from.
-pub(super) fn read_state(
+/// The table is not ours to go on from.
+pub(super) fn read_standing(
     table: &Table,
     lineage: &Lineage,
     identity: &Identity,
+    asker: &Asker<'_>,
     accept: &SinkAccept,
-) -> Result<Option<State>, Error> {
+) -> Result<Standing, Refusal> {
     let metadata = table.metadata();
     let properties = metadata.properties();
     if let Some(other) = other_writer(properties, &identity.writer) {
-        return Err(Error::refused(
+        return Err(Refusal::Plain(Error::refused(
             Reason::WriterMismatch,
             format!(
                 "table \"{}\" is written by \"{other}\", not by \"{}\"",
                 table.identifier(),
                 identity.writer
             ),
-        ));
+        )));
     }
-    let ancestry = ancestry(lineage, properties);
+    let ancestry = lineage.ancestry();
     let view = TableView {
         table_uuid: metadata.uuid(),
         table_ref: &identity.table_ref,
         properties,
         lineage: &ancestry,
     };
-    let standing = match stand(&identity.writer, &view) {
-        Ok(standing) => standing,
-        Err(Obstacle::Void { .. }) if accept.table_uuid == Some(metadata.uuid()) => None,
-        Err(obstacle) => return Err(of_obstacle(table, &obstacle)),
-    };
-    let Some(standing) = standing else {
-        return Ok(None);
-    };
-    if standing.rebuilt {
-        tracing::info!(table = %table.identifier(), commit_id = %standing.state.commit_id, "state rebuilt from the table's snapshots");
+    let mut standing = stand(asker, &view).map_err(Refusal::Obstacle)?;
+    match &mut standing {
+        Standing::GoesOn(going_on) => {
+            if going_on.rebuilt {
+                tracing::info!(table = %table.identifier(), commit_id = %going_on.state.commit_id, "state rebuilt from the table's snapshots");
+            }
+            install(table, &mut going_on.state, identity, accept)?;
+            if let Some(rolled_back) = &mut going_on.rolled_back {
+                tracing::warn!(table = %table.identifier(), commit_id = %rolled_back.lost, to = %going_on.state.commit_id, "the table was rolled back");
+            }
+        }
+        Standing::Begins(beginning) => {
+            if let Some(kept) = &mut beginning.kept {
+                install(table, kept, identity, accept)?;
+            }
+        }
     }
-    let mut state = standing.state;
-    let theirs = state.identity.installation.clone();
-    if theirs != identity.installation
+    Ok(standing)
+}
+
+/// Makes sure that the state is this installation's, or accepted from another one.
+fn install(
+    table: &Table,
+    state: &mut State,
+    identity: &Identity,
+    accept: &SinkAccept,
+) -> Result<(), Refusal> {
+    let theirs = &state.identity.installation;
+    if *theirs != identity.installation
         && !theirs.is_empty()
-        && accept.installation.as_ref() != Some(&theirs)
+        && accept.installation.as_ref() != Some(theirs)
     {
-        return Err(Error::refused(
+        return Err(Refusal::Plain(Error::refused(
             Reason::InstallationMismatch,
             format!(
                 "table \"{}\" is written by installation \"{theirs}\", this is \"{}\"",
                 table.identifier(),
                 identity.installation
             ),
-        ));
+        )));
     }
     state
         .identity
         .installation
         .clone_from(&identity.installation);
-    Ok(Some(state))
+    Ok(())
 }
 
 fn other_writer<'p>(properties: &'p HashMap<String, String>, writer: &str) -> Option<&'p str> {
@@ -80,43 +105,37 @@ fn other_writer<'p>(properties: &'p HashMap<String, String>, writer: &str) -> Op
     writers.find(|other| *other != writer)
 }
 
-/// The lineage as the finalization core reads it. Summaries older than the commit that wrote the state are not looked at: of
-/// them only what tells ours from others is copied.
-fn ancestry(lineage: &Lineage, properties: &HashMap<String, String>) -> watermark::Lineage {
-    let stated = properties.get(contract::COMMIT_ID);
-    let mut below = false;
-    let snapshots = lineage.entries.iter().map(|entry| {
-        let short = below;
-        below |= stated.is_some() && entry.summary().get(contract::COMMIT_ID) == stated;
-        let wanted = |key: &str| {
-            !short || [contract::COMMIT_ID, contract::WRITER, "source-snapshot-id"].contains(&key)
-        };
-        let summary = entry.summary().iter().filter(|(key, _)| wanted(key));
-        Ancestor {
-            snapshot_id: entry.snapshot_id,
-            parent_id: entry.parent_id,
-            summary: summary
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect(),
+/// An obstacle as a person reads it, with what takes it away.
+pub(super) fn of_obstacle(table: &Table, obstacle: &Obstacle) -> Error {
+    let newest = table.metadata().current_snapshot_id();
+    let id = newest.map_or_else(|| "<snapshot id>".to_owned(), |id| id.to_string());
+    let way_on = match obstacle {
+        Obstacle::Newer { .. } => String::new(),
+        Obstacle::Void { here, .. } => {
+            format!("; sink.accept.tableUuid: {here} begins anew on it")
         }
-    });
-    watermark::Lineage {
-        snapshots: snapshots.collect(),
-        broken: lineage.end != End::First,
-    }
+        Obstacle::Damaged { .. }
+        | Obstacle::Replaced { .. }
+        | Obstacle::LineageUnknown { .. }
+        | Obstacle::CherryPicked { .. } => {
+            format!("; sink.accept.lineage: {id} goes on from main as it is now")
+        }
+    };
+    let name = table.identifier();
+    Error::refused(
+        of(obstacle),
+        format!("table \"{name}\": {obstacle}{way_on}"),
+    )
 }
 
-fn of_obstacle(table: &Table, obstacle: &Obstacle) -> Error {
-    let reason = match obstacle {
+/// The reason that an obstacle is shown as.
+pub(super) fn of(obstacle: &Obstacle) -> Reason {
+    match obstacle {
         Obstacle::Newer { .. } => Reason::StateTooNew,
         Obstacle::Damaged { .. } => Reason::StateUnreadable,
         Obstacle::Void { .. } => Reason::TableRecreated,
-        Obstacle::RolledBack { .. }
-        | Obstacle::LineageUnknown { .. }
-        | Obstacle::CherryPicked { .. } => Reason::LineageUnknown,
-    };
-    Error::refused(
-        reason,
-        format!("table \"{}\": {obstacle}", table.identifier()),
-    )
+        Obstacle::Replaced { .. } => Reason::TableReplaced,
+        Obstacle::LineageUnknown { .. } => Reason::LineageUnknown,
+        Obstacle::CherryPicked { .. } => Reason::CherryPicked,
+    }
 }

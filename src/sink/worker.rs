@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::accumulate::AccumulatorFactory;
 use super::buffer::writer_budget;
 use super::finalize::CommitProcessor;
+use super::identity::Names;
+use super::memory::Memory;
 use super::metrics::WorkerMetrics;
 use super::pipeline::{Context, run};
 use super::progress::Status;
@@ -56,6 +58,8 @@ pub struct Worker {
     accumulators: Vec<AccumulatorFactory>,
     processors: Vec<Arc<dyn CommitProcessor>>,
     running: Mutex<BTreeMap<String, Arc<Running>>>,
+    /// By pipeline and table: what was seen of one table says nothing of another.
+    memories: Mutex<BTreeMap<(String, String), Arc<Memory>>>,
     /// Told to stop, and not ended yet.
     leaving: Mutex<Vec<Arc<Running>>>,
     stopping: CancellationToken,
@@ -91,6 +95,7 @@ impl Worker {
             accumulators: Vec::new(),
             processors: Vec::new(),
             running: Mutex::default(),
+            memories: Mutex::default(),
             leaving: Mutex::default(),
             stopping: CancellationToken::new(),
             progress: watch::Sender::new(progress),
@@ -134,6 +139,7 @@ impl Worker {
         lock(&self.leaving).extend(gone.iter().cloned());
         self.stop(&gone).await;
         lock(&self.leaving).retain(|leaving| !leaving.thread.is_finished());
+        lock(&self.memories).retain(|(uid, _), _| wanted.contains_key(uid));
         if !self.stopping.is_cancelled() {
             let mut running = lock(&self.running);
             for (uid, spec) in wanted {
@@ -155,6 +161,14 @@ impl Worker {
         uids.iter().filter_map(|uid| running.remove(uid)).collect()
     }
 
+    /// What this process remembers of a pipeline and its table, whatever else its specification says now.
+    fn memory_of(&self, spec: &EffectiveSpec) -> Arc<Memory> {
+        let sink = &spec.sink;
+        let table = format!("{} {} {}", sink.catalog.uri, sink.catalog.name, sink.table);
+        let mut memories = lock(&self.memories);
+        Arc::clone(memories.entry((spec.uid.clone(), table)).or_default())
+    }
+
     fn start(&self, spec: EffectiveSpec) -> Running {
         let changed = Arc::clone(&self.changed);
         let pulse = Pulse::new(real_now(&self.settings.clock));
@@ -172,7 +186,8 @@ impl Worker {
             worker: self.settings.worker_id.clone(),
             installation: self.settings.installation.clone(),
             grace: self.settings.grace,
-            truncated: Arc::default(),
+            names: Arc::new(Names::of(&spec)),
+            memory: self.memory_of(&spec),
             budget: writer_budget(spec.worker.memory_budget_bytes),
             accumulators: self.accumulators.clone(),
             processors: self.processors.clone(),

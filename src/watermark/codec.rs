@@ -1116,6 +1116,7 @@ mod tests {
 
     fn record() -> Record {
         Record {
+            begins: false,
             commit_id: Uuid::nil(),
             committed_at_us: 0,
             policy: policy(),

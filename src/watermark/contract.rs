@@ -83,6 +83,13 @@ pub const OFFSETS: &str = "tidemark.offsets";
 pub const PARTITIONS: &str = "tidemark.partitions";
 /// Summary: the source positions of its partitions, packed.
 pub const SOURCE_POSITIONS: &str = "tidemark.source-positions";
+/// Summary: the writer begins with this commit, and nothing that it committed before counts; `true` or absent.
+pub const BEGINS: &str = "tidemark.begins";
+/// Summary of a snapshot that takes a claim away from the properties because it no longer counts: the id of that withdrawal,
+/// a `UUIDv7`. It is no commit of a writer.
+pub const WITHDRAWAL_ID: &str = "tidemark.withdrawal-id";
+/// Summary of a withdrawal: why, as the conditions name it.
+pub const WITHDRAWN: &str = "tidemark.withdrawn";
 /// Summary: rows written.
 pub const RECORDS: &str = "tidemark.records";
 /// Summary: least event time of the rows with a say.
@@ -282,6 +289,32 @@ pub fn properties(advanced: &Advanced) -> PropertyChanges {
     changes
 }
 
+/// What takes a claim away that no longer counts, and the summary of the snapshot that does it. Epoch, commit, bounds and state
+/// stay: they tell what the claim was. `None`: there is none to take away.
+#[expect(
+    clippy::implicit_hasher,
+    reason = "the very type that the Iceberg crate has"
+)]
+#[must_use]
+pub fn withdrawal(properties: &HashMap<String, String>) -> Option<PropertyChanges> {
+    let claimed = [
+        FINALIZED_BEFORE,
+        FINALIZED_BEFORE_MS,
+        LAST_FINAL_CELL,
+        EVIDENCE,
+        MARGIN_MS,
+        WITHHELD,
+    ];
+    let there = claimed
+        .into_iter()
+        .filter(|name| properties.contains_key(*name));
+    let remove: Vec<String> = there.map(str::to_owned).collect();
+    (!remove.is_empty()).then(|| PropertyChanges {
+        remove,
+        ..PropertyChanges::default()
+    })
+}
+
 /// The summary of a commit, at most [`MAX_SUMMARY`] bytes: where it would be more, source positions are left out first
 /// (forgotten means "not a replay"), then the ladders, then the digest.
 #[must_use]
@@ -340,6 +373,7 @@ fn summary_of_state(advanced: &Advanced, worker: &str) -> BTreeMap<String, Strin
                 .map(|_| evidence_text(&claim.evidence)),
         ),
         (GAPS, gaps_text(state)),
+        (BEGINS, record.begins.then(|| true.to_string())),
         (REOPENED, claim.reopened.map(reopened_text)),
         (AMENDED, amended_text(&claim.amended)),
         (RETRACTED, retracted_text(&claim.retracted)),
@@ -442,6 +476,9 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
     let mut record = Record {
         commit_id: read.parsed(COMMIT_ID)?,
         committed_at_us: read.with(COMMITTED_AT, parse_iso)?,
+        begins: read
+            .some(BEGINS, |text| text.parse().ok())?
+            .unwrap_or(false),
         policy,
         subscription: offsets.subscription.clone(),
         topics: offsets
@@ -1110,7 +1147,7 @@ mod tests {
         fn prop_any_value_under_any_name_is_survived(name in any::<prop::sample::Index>(), value in ".{0,40}", json in any::<bool>()) {
             let table = table();
             let value = if json { format!("{{\"topics\":{{\"t\":{value:?}}},\"at\":{value:?}}}") } else { value };
-            let mut summary = table.lineage.snapshots[0].summary.clone();
+            let mut summary = table.lineage.snapshots[0].summary.clone().into_owned();
             let mut properties = table.properties.clone();
             for map in [&mut summary, &mut properties] {
                 let mut names: Vec<String> = map.keys().cloned().collect();

@@ -14,6 +14,10 @@ use super::state::Published;
 pub enum StepCause {
     /// A topic that may be older than the claim is read from now on.
     TopicJoined = 1,
+    /// The table was rolled back to an earlier commit of the writer.
+    RolledBack = 2,
+    /// The table's owner agreed to go on from a table that does not lead to the writer's last commit.
+    LineageAccepted = 3,
 }
 
 /// Cells that were final and are open again.
@@ -31,13 +35,19 @@ pub struct Reopened {
 
 impl StepCause {
     /// Every cause.
-    pub const ALL: [StepCause; 1] = [StepCause::TopicJoined];
+    pub const ALL: [StepCause; 3] = [
+        StepCause::TopicJoined,
+        StepCause::RolledBack,
+        StepCause::LineageAccepted,
+    ];
 
     /// The name in `tidemark.reopened`.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
             StepCause::TopicJoined => "topic-joined",
+            StepCause::RolledBack => "rolled-back",
+            StepCause::LineageAccepted => "lineage-accepted",
         }
     }
 

@@ -21,11 +21,15 @@ mod event_time;
 mod frontier;
 mod gaps;
 mod grid;
+mod lineage;
 #[cfg(test)]
 mod oracle;
 mod order;
+mod reading;
+mod rebuild;
 mod replay;
 mod source_position;
+mod standing;
 mod state;
 #[cfg(test)]
 mod testing;
@@ -51,11 +55,14 @@ pub use frontier::{
 };
 pub use gaps::{Gaps, MAX_GAPS};
 pub use grid::{Grid, NoGrid};
+pub use lineage::{Ancestor, Lineage, Picked, SOURCE_SNAPSHOT_ID, TableView};
 pub use order::{MAX_REASON, MAX_RETRACTED, Order, Retracted, Retraction};
-pub use replay::{
-    Ancestor, Coverage, Held, Lineage, Obstacle, Reading, Standing, TableView, read_claim, stand,
-};
+pub use reading::{Coverage, Held, Reading, read_claim};
+pub use replay::stand;
 pub use source_position::{Incarnation, Judged, MAX_INCARNATIONS, SourcePositions};
+pub use standing::{
+    Accepted, Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing, keep_offsets,
+};
 pub use state::{
     AskedPartitions, CompleteFrom, Identity, PartitionRecord, Published, Record, State,
 };

@@ -6,6 +6,7 @@
 //!
 //! The oracle is judged, too: rules that are known to be wrong are planted, and it must find each.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::prelude::*;
@@ -130,7 +131,7 @@ struct World {
     asked: Vec<Option<AskedPartitions>>,
     table: State,
     properties: HashMap<String, String>,
-    lineage: Lineage,
+    lineage: Lineage<'static>,
     commits: u128,
 }
 
@@ -615,7 +616,8 @@ impl World {
         let ancestor = Ancestor {
             snapshot_id,
             parent_id: Some(snapshot_id - 1),
-            summary: contract::summary(&next, news).into_iter().collect(),
+            summary: Cow::Owned(contract::summary(&next, news).into_iter().collect()),
+            picked: None,
         };
         self.lineage.snapshots.insert(0, ancestor);
         self.judge_edges(&next)?;
@@ -650,7 +652,7 @@ impl World {
         }
     }
 
-    fn view<'a>(&'a self, lineage: &'a Lineage) -> TableView<'a> {
+    fn view<'a>(&'a self, lineage: &'a Lineage<'_>) -> TableView<'a> {
         TableView {
             table_uuid: Uuid::from_u128(7),
             table_ref: "main",
@@ -668,7 +670,11 @@ impl World {
         let foreign = Ancestor {
             snapshot_id: -1,
             parent_id: None,
-            summary: HashMap::from([("operation".to_owned(), "replace".to_owned())]),
+            summary: Cow::Owned(HashMap::from([(
+                "operation".to_owned(),
+                "replace".to_owned(),
+            )])),
+            picked: None,
         };
         let keep = 1 + usize::from(how / 4);
         if how % 4 == 3 && !self.plan.redeliver && self.lineage.snapshots.len() > keep {
@@ -689,9 +695,11 @@ impl World {
         if !how.is_multiple_of(4) {
             view.properties = &without;
         }
-        let standing = stand("shop.orders", &view)
-            .map_err(|e| e.to_string())?
-            .ok_or("nothing to stand on")?;
+        let standing =
+            stand(&Asker::new("shop.orders", self.now_us), &view).map_err(|e| e.to_string())?;
+        let Standing::GoesOn(standing) = standing else {
+            return Err("nothing to stand on".to_owned());
+        };
         if !self.lineage.broken && standing.state != self.table {
             return Err(format!(
                 "rebuilt {:?} is not {:?}",

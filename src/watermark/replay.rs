@@ -1,246 +1,177 @@
-//! From a table's lineage to the state a worker goes on from, and to the claim a reader may count on.
+//! From a table's lineage to the state a worker goes on from.
 //!
-//! In: the table's identity, its properties, and its ancestry, newest first. Foreign snapshots are walked over; ours are keyed
-//! by commit id. Precedence: the newest own ancestor's summary, then the state, then the properties.
+//! In: the table's identity, its properties, its ancestry, and what its owner has agreed to. Out: a [`Standing`], where the
+//! writer goes on and with which step of the epoch, or the [`Obstacle`] that only a person can take away. Foreign snapshots
+//! are walked over; ours are keyed by commit id. Precedence: the newest own ancestor's summary, then the state, then the
+//! properties.
 //!
-//! A claim counts only on the table and ref it names, and only while its commit is in the ancestry. In doubt it is held.
+//! A commit that is gone from the ancestry is never counted as read, and one that may be there is never read again: what
+//! cannot be told apart is an obstacle.
 //!
 //! Decided here, where the rules leave it open:
-//! - Where the commit named by the properties is behind an expired parent, what counts is the summary of the newest own
-//!   snapshot that is left, in the same epoch: the properties may be those of commits that were rolled back, the summary's
-//!   claim is true of its own ancestry.
-//! - A table whose properties were removed has no claim to count on, although a summary has one: the next commit writes it
-//!   again.
 //! - A summary that cannot be read cuts the chain, as an expired one does. After a cut, complete-from can no longer fall
 //!   below what was published, and windows begin anew.
-
-use std::collections::HashMap;
+//! - A table with its UUID and none of our commits, where nothing has expired, was replaced (`CREATE OR REPLACE`), or rolled
+//!   back behind the first commit. It is not gone on from without leave: nobody can tell what the new rows are.
+//! - A copy of our commit made by a cherry-pick has rows without a summary. Copies below the newest own commit were there
+//!   when that was made, and count no more.
+//! - Leave to go on names a snapshot above the newest own commit, so that it works once.
+//! - What a worker has seen on the table in the same process counts like the state: a table restored from an old metadata file
+//!   brings its old properties along, and looks whole.
 
 use uuid::Uuid;
 
-use super::claim::Claim;
 use super::codec::Unreadable;
-use super::contract::{
-    BadValue, COMMIT_ID, OwnSummary, TableClaim, WRITER, read_properties, read_summary,
-    state_property, summary_commit_id,
-};
-use super::frontier::TopicState;
-use super::state::{CompleteFrom, Identity, State, unknown};
+use super::contract::{BadValue, TableClaim, read_properties, state_property};
+use super::epoch::StepCause;
+use super::event_time::floor_second;
+use super::lineage::{Ancestor, Picked, TableView};
+use super::rebuild::{brought_forward, fold, readable};
+use super::standing::{Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing};
+use super::state::State;
 
-/// The key by which Iceberg marks a snapshot that was cherry-picked.
-const CHERRY_PICKED: &str = "source-snapshot-id";
-
-/// A snapshot in the ancestry of a ref.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ancestor {
-    /// Its id.
-    pub snapshot_id: i64,
-    /// Its parent's.
-    pub parent_id: Option<i64>,
-    /// Its summary.
-    pub summary: HashMap<String, String>,
-}
-
-/// The ancestry of a ref.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lineage {
-    /// The snapshots, newest first, as far as parent links lead.
-    pub snapshots: Vec<Ancestor>,
-    /// Whether they end at a parent that is gone: the rest has expired.
-    pub broken: bool,
-}
-
-/// What there is to know of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct TableView<'a> {
-    /// Its UUID.
-    pub table_uuid: Uuid,
-    /// The ref that is read, `main`.
-    pub table_ref: &'a str,
-    /// Its properties.
-    pub properties: &'a HashMap<String, String>,
-    /// The ancestry of the ref.
-    pub lineage: &'a Lineage,
-}
-
-/// The state that a worker goes on from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The state as of the newest own commit.
-    pub state: State,
-    /// Whether it was rebuilt from summaries, wholly or in part.
-    pub rebuilt: bool,
-    /// Whether the properties claim something else: they are rewritten by the next commit.
-    pub differs: bool,
-}
-
-/// Why a worker cannot go on from a table by itself.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
-pub enum Obstacle {
-    /// The state was written by a newer release.
-    #[error("the state of writer \"{writer}\": {source}")]
-    Newer {
-        /// The writer.
-        writer: String,
-        /// What is newer.
-        source: Unreadable,
-    },
-    /// The state cannot be read, and there is no summary to rebuild it from.
-    #[error("the state of writer \"{writer}\" is not readable, and no summary is: {source}")]
-    Damaged {
-        /// The writer.
-        writer: String,
-        /// What is wrong.
-        source: BadValue,
-    },
-    /// State and summaries are those of another table or ref: it is a copy, or it was replaced.
-    #[error(
-        "the state is that of table {table_uuid} ref \"{table_ref}\"; accept this table to begin anew on it"
-    )]
-    Void {
-        /// The table it names.
-        table_uuid: Uuid,
-        /// The ref it names.
-        table_ref: String,
-    },
-    /// The table was rolled back behind the state's commit.
-    #[error("the table was rolled back behind commit {commit_id}, to {to:?}")]
-    RolledBack {
-        /// The state's commit.
-        commit_id: Uuid,
-        /// The newest own commit in the ancestry, if there is one.
-        to: Option<Uuid>,
-    },
-    /// The ancestry is broken and holds no snapshot of ours.
-    #[error("the ancestry is broken and holds no commit of writer \"{writer}\"")]
-    LineageUnknown {
-        /// The writer.
-        writer: String,
-    },
-    /// One of our snapshots was cherry-picked.
-    #[error("snapshot {snapshot_id} is a cherry-picked copy of one of ours")]
-    CherryPicked {
-        /// The copy.
-        snapshot_id: i64,
-    },
-}
-
-/// What a reader may count on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reading {
-    /// Nothing of ours is on the table.
-    Nothing,
-    /// This.
-    Claim(TableClaim),
-    /// A claim stands there but does not count.
-    Held {
-        /// Why.
-        why: Held,
-        /// What stands there.
-        last: Option<TableClaim>,
-    },
-}
-
-/// Why a claim does not count.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
-pub enum Held {
-    /// It names another table or ref.
-    #[error("the claim is about another table or ref")]
-    Void,
-    /// Its commit is not in the ancestry: the table was rolled back or replaced.
-    #[error("the commit of the claim is not in the table's ancestry")]
-    NotInAncestry,
-    /// The ancestry is broken and holds no snapshot of ours.
-    #[error("the table's ancestry is broken and holds no commit of ours")]
-    LineageUnknown,
-    /// The newest own snapshot is a cherry-picked copy.
-    #[error("snapshot {snapshot_id} is a cherry-picked copy")]
-    CherryPicked {
-        /// The copy.
-        snapshot_id: i64,
-    },
-    /// The properties are gone.
-    #[error("the properties of the claim were removed")]
-    Removed,
-    /// It cannot be read.
-    #[error("the claim is not readable: {0}")]
-    Unreadable(BadValue),
-}
-
-/// Whether a claim covers a stretch of event time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coverage {
-    /// All of it.
-    Ready,
-    /// Its end is not reached yet.
-    NotYet,
-    /// A cell of it got late rows and is withheld until the claim next rises.
-    Withheld {
-        /// Where the first withheld stretch begins.
-        from_us: i64,
-        /// Where it ends.
-        to_us: i64,
-    },
-    /// It begins before the claim does.
-    BeforeCompleteFrom {
-        /// Where the claim begins.
-        complete_from_us: i64,
-    },
-    /// A gap lies in it.
-    Gap {
-        /// Where the gap begins.
-        from_us: i64,
-        /// Where it ends.
-        to_us: i64,
-    },
-}
-
-/// The state that a writer goes on from; `None` on a table it has not committed to.
+/// Where a writer goes on.
 ///
 /// # Errors
 /// When the table is not one to go on from without somebody's decision.
-pub fn stand(writer: &str, table: &TableView<'_>) -> Result<Option<Standing>, Obstacle> {
-    let own: Vec<&Ancestor> = table
+pub fn stand(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obstacle> {
+    let snapshots = &table.lineage.snapshots;
+    let own: Vec<&Ancestor> = snapshots.iter().filter(|s| s.is_of(asker.writer)).collect();
+    let mut state = read_state(asker, table, own.is_empty())?;
+    let known = Known::of(asker, table, state.as_ref());
+    if let Some(void) = known.void(table) {
+        let agreed = asker.accept.table_uuid == Some(table.table_uuid);
+        return if agreed {
+            Ok(known.begins(None))
+        } else {
+            Err(void)
+        };
+    }
+    if own.is_empty() {
+        return stand_without_commits(asker, table, &known, state);
+    }
+    if known.gone(&own, None).is_none()
+        && copy_above(asker.writer, table, false).is_none()
+        && let Some(current) = state.take_if(|state| own[0].commit_id() == Some(state.commit_id))
+    {
+        return Ok(going_on(current, table, false));
+    }
+    let (summaries, unreadable) = readable(asker.writer, &own)?;
+    let Some(newest) = summaries.last() else {
+        return stand_without_commits(asker, table, &known, state);
+    };
+    if !table.is(newest.table_uuid, &newest.table_ref) {
+        return Err(void(table, newest.table_uuid, &newest.table_ref));
+    }
+    let cut = unreadable || table.lineage.broken;
+    let lost = known.gone(&own, cut.then_some(summaries[0].record.committed_at_us));
+    if let Some(copy) = copy_above(asker.writer, table, lost.is_some()) {
+        let agreed = |id: i64| snapshots.iter().position(|s| s.snapshot_id == id);
+        if asker
+            .accept
+            .snapshot_id
+            .and_then(agreed)
+            .is_some_and(|at| at <= copy)
+        {
+            return Ok(known.begins(state.or_else(|| Some(fold(None, &summaries, cut)))));
+        }
+        return Err(Obstacle::CherryPicked {
+            writer: asker.writer.to_owned(),
+            snapshot_id: snapshots[copy].snapshot_id,
+        });
+    }
+    let Some(lost) = lost else {
+        return Ok(going_on(
+            brought_forward(state, &own, &summaries, cut),
+            table,
+            true,
+        ));
+    };
+    let mut going_on = Box::new(GoingOn {
+        state: fold(None, &summaries, cut),
+        rebuilt: true,
+        differs: true,
+        rolled_back: Some(RolledBack {
+            lost: lost.commit_id,
+            kept: state.filter(|_| asker.keep_offsets).map(Box::new),
+        }),
+    });
+    known.step_back(&mut going_on.state, asker.now_us);
+    Ok(Standing::GoesOn(going_on))
+}
+
+/// The state property. Damaged, it is rebuilt, unless there is nothing to rebuild it from.
+fn read_state(
+    asker: &Asker<'_>,
+    table: &TableView<'_>,
+    alone: bool,
+) -> Result<Option<State>, Obstacle> {
+    let name = state_property(asker.writer);
+    let writer = || asker.writer.to_owned();
+    match table.properties.get(&name).map(|text| State::decode(text)) {
+        Some(Err(source @ Unreadable::Damaged)) if alone && !agreed_on(asker, table) => {
+            let source = BadValue::Packed { name, source };
+            Err(Obstacle::Damaged {
+                writer: writer(),
+                source,
+            })
+        }
+        None | Some(Err(Unreadable::Damaged)) => Ok(None),
+        Some(Err(source)) => Err(Obstacle::Newer {
+            writer: writer(),
+            source,
+        }),
+        Some(Ok(state)) => Ok(Some(state)),
+    }
+}
+
+/// Whether the owner has named a snapshot of the ancestry to go on from.
+fn agreed_on(asker: &Asker<'_>, table: &TableView<'_>) -> bool {
+    let id = asker.accept.snapshot_id;
+    let mut snapshots = table.lineage.snapshots.iter();
+    id.is_some_and(|id| snapshots.any(|snapshot| snapshot.snapshot_id == id))
+}
+
+fn stand_without_commits(
+    asker: &Asker<'_>,
+    table: &TableView<'_>,
+    known: &Known,
+    state: Option<State>,
+) -> Result<Standing, Obstacle> {
+    let Some(last) = known.newest() else {
+        return Ok(Standing::Begins(Beginning::default()));
+    };
+    let (writer, broken) = (asker.writer.to_owned(), table.lineage.broken);
+    if agreed_on(asker, table) {
+        // Where the table was replaced the rows are gone for certain; else they are there as far as anybody knows.
+        return Ok(known.begins(state.filter(|_| broken || asker.keep_offsets)));
+    }
+    Err(if broken {
+        Obstacle::LineageUnknown { writer }
+    } else {
+        let commit_id = last.commit_id;
+        Obstacle::Replaced { writer, commit_id }
+    })
+}
+
+/// The newest snapshot above the newest own commit that repeats one of the writer's. `lost`: commits of the writer are gone, so
+/// that a copy of something unknown may be one of them.
+fn copy_above(writer: &str, table: &TableView<'_>, lost: bool) -> Option<usize> {
+    let newer = table
         .lineage
         .snapshots
         .iter()
-        .filter(|snapshot| is_of(snapshot, writer))
-        .collect();
-    if let Some(copy) = own
-        .first()
-        .filter(|newest| newest.summary.contains_key(CHERRY_PICKED))
-    {
-        return Err(Obstacle::CherryPicked {
-            snapshot_id: copy.snapshot_id,
-        });
-    }
-    let name = state_property(writer);
-    let state = match table.properties.get(&name).map(|text| State::decode(text)) {
-        Some(Err(Unreadable::Damaged)) if own.is_empty() => {
-            return Err(Obstacle::Damaged {
-                writer: writer.to_owned(),
-                source: BadValue::Packed {
-                    name,
-                    source: Unreadable::Damaged,
-                },
-            });
-        }
-        None | Some(Err(Unreadable::Damaged)) => None,
-        Some(Err(source)) => {
-            return Err(Obstacle::Newer {
-                writer: writer.to_owned(),
-                source,
-            });
-        }
-        Some(Ok(state)) => Some(state),
-    };
-    if let Some(state) = &state {
-        check_table(table, state.identity.table_uuid, &state.identity.table_ref)?;
-    }
-    let Some(newest) = own.first() else {
-        return stand_without_commits(writer, table, state.as_ref());
-    };
-    let (state, rebuilt) = stand_on(writer, table, &own, newest, state)?;
+        .take_while(|s| !s.is_of(writer));
+    newer
+        .map(|snapshot| &snapshot.picked)
+        .position(|picked| match picked {
+            Some(Picked::Ours(name)) => name == writer,
+            Some(Picked::Gone) => lost,
+            Some(Picked::Foreign) | None => false,
+        })
+}
+
+fn going_on(state: State, table: &TableView<'_>, rebuilt: bool) -> Standing {
     let claimed = read_properties(table.properties).ok().flatten();
     let differs = claimed.is_none_or(|claimed| {
         let (there, here) = (&claimed.claim, &state.published);
@@ -248,317 +179,243 @@ pub fn stand(writer: &str, table: &TableView<'_>) -> Result<Option<Standing>, Ob
             || there.epoch != here.epoch
             || there.finalized_before_us != here.finalized_before_us
     });
-    Ok(Some(Standing {
+    Standing::GoesOn(Box::new(GoingOn {
         state,
         rebuilt,
         differs,
+        rolled_back: None,
     }))
 }
 
-fn stand_without_commits(
-    writer: &str,
-    table: &TableView<'_>,
-    state: Option<&State>,
-) -> Result<Option<Standing>, Obstacle> {
-    let ours = table.properties.contains_key(COMMIT_ID);
-    match state {
-        Some(state) if !table.lineage.broken => Err(Obstacle::RolledBack {
+/// A commit that something names beside the ancestry.
+#[derive(Clone, Debug)]
+struct KnownCommit {
+    commit_id: Uuid,
+    table_uuid: Uuid,
+    table_ref: Option<String>,
+    /// `None`: only the order of ids tells.
+    committed_at_us: Option<i64>,
+    epoch: u64,
+    claimed_us: Option<i64>,
+}
+
+/// What state, properties and memory name, the surest first.
+struct Known {
+    commits: Vec<KnownCommit>,
+}
+
+impl Known {
+    fn of(asker: &Asker<'_>, table: &TableView<'_>, state: Option<&State>) -> Self {
+        let of_state = |state: &State| KnownCommit {
             commit_id: state.commit_id,
-            to: None,
-        }),
-        None if !(ours && table.lineage.broken) => Ok(None),
-        _ => Err(Obstacle::LineageUnknown {
-            writer: writer.to_owned(),
-        }),
-    }
-}
-
-fn stand_on(
-    writer: &str,
-    table: &TableView<'_>,
-    own: &[&Ancestor],
-    newest: &Ancestor,
-    state: Option<State>,
-) -> Result<(State, bool), Obstacle> {
-    let known_at = state.as_ref().and_then(|state| {
-        let id = Some(state.commit_id);
-        own.iter()
-            .position(|snapshot| summary_commit_id(&snapshot.summary) == id)
-    });
-    match (state, known_at) {
-        (Some(state), Some(0)) => Ok((state, false)),
-        (Some(state), Some(at)) => {
-            let (summaries, cut) = readable(writer, &own[..at])?;
-            let rebuilt = fold((!cut).then_some(state), &summaries, cut);
-            Ok((rebuilt, true))
-        }
-        (state, _) => {
-            let (summaries, cut) = readable(writer, own)?;
-            let cut = cut || table.lineage.broken;
-            let oldest_us = summaries
-                .first()
-                .map(|oldest| oldest.record.committed_at_us);
-            if let Some(state) = state
-                && !(cut && Some(state.committed_at_us) <= oldest_us)
-            {
-                return Err(Obstacle::RolledBack {
-                    commit_id: state.commit_id,
-                    to: summary_commit_id(&newest.summary),
-                });
-            }
-            if let Some(newest) = summaries.last() {
-                check_table(table, newest.table_uuid, &newest.table_ref)?;
-            }
-            Ok((fold(None, &summaries, cut), true))
+            table_uuid: state.identity.table_uuid,
+            table_ref: Some(state.identity.table_ref.clone()),
+            committed_at_us: Some(state.committed_at_us),
+            epoch: state.published.epoch,
+            claimed_us: claimed_or_reopened(state),
+        };
+        let of_seen = |seen: Seen| KnownCommit {
+            commit_id: seen.commit_id,
+            table_uuid: seen.table_uuid,
+            table_ref: None,
+            committed_at_us: Some(seen.committed_at_us),
+            epoch: seen.epoch,
+            claimed_us: seen.finalized_before_us,
+        };
+        let of_property = |claim: TableClaim| KnownCommit {
+            commit_id: claim.commit_id,
+            table_uuid: claim.table_uuid,
+            table_ref: Some(claim.table_ref),
+            committed_at_us: None,
+            epoch: claim.claim.epoch,
+            claimed_us: claim.claim.finalized_before_us,
+        };
+        // The claim may be another writer's: a commit in the ancestry explains it, whosever it is.
+        let property = read_properties(table.properties).ok().flatten();
+        let property = property.filter(|claim| {
+            let mut own = table.lineage.snapshots.iter().filter(|own| own.is_own());
+            state.is_none() && !own.any(|own| own.commit_id() == Some(claim.commit_id))
+        });
+        let state = state.map(of_state).into_iter();
+        let others = asker
+            .seen
+            .map(of_seen)
+            .into_iter()
+            .chain(property.map(of_property));
+        Self {
+            commits: state.chain(others).collect(),
         }
     }
-}
 
-fn is_of(snapshot: &Ancestor, writer: &str) -> bool {
-    snapshot.summary.contains_key(COMMIT_ID)
-        && snapshot
-            .summary
-            .get(WRITER)
-            .is_some_and(|name| name == writer)
-}
-
-fn check_table(table: &TableView<'_>, table_uuid: Uuid, table_ref: &str) -> Result<(), Obstacle> {
-    if table_uuid == table.table_uuid && table_ref == table.table_ref {
-        return Ok(());
+    fn newest(&self) -> Option<&KnownCommit> {
+        self.commits.first()
     }
-    Err(Obstacle::Void {
+
+    /// The first that is about another table.
+    fn void(&self, table: &TableView<'_>) -> Option<Obstacle> {
+        let here = |known: &&KnownCommit| {
+            let table_ref = known.table_ref.as_deref().unwrap_or(table.table_ref);
+            table.is(known.table_uuid, table_ref)
+        };
+        let other = self.commits.iter().find(|known| !here(known))?;
+        let table_ref = other.table_ref.as_deref().unwrap_or(table.table_ref);
+        Some(void(table, other.table_uuid, table_ref))
+    }
+
+    /// The first that was made on this ancestry's own commits and is not among them. `cut_us`: the time of the oldest of them,
+    /// where what came before it has expired.
+    fn gone(&self, own: &[&Ancestor], cut_us: Option<i64>) -> Option<&KnownCommit> {
+        let newest = own.first().and_then(|own| own.commit_id());
+        self.commits.iter().find(|known| {
+            let there = own
+                .iter()
+                .any(|own| own.commit_id() == Some(known.commit_id));
+            let expired = match known.committed_at_us {
+                Some(at_us) => cut_us.is_some_and(|cut_us| at_us <= cut_us),
+                None => newest > Some(known.commit_id),
+            };
+            !there && !expired
+        })
+    }
+
+    fn last_epoch(&self) -> u64 {
+        self.commits
+            .iter()
+            .map(|known| known.epoch)
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn claimed_us(&self) -> Option<i64> {
+        self.commits
+            .iter()
+            .filter_map(|known| known.claimed_us)
+            .max()
+    }
+
+    fn begins(&self, kept: Option<State>) -> Standing {
+        Standing::Begins(Beginning {
+            last_epoch: self.last_epoch(),
+            claimed_us: self.claimed_us(),
+            kept: kept.map(Box::new),
+        })
+    }
+
+    /// The step of the epoch from what was known back to a restored state.
+    fn step_back(&self, state: &mut State, now_us: i64) {
+        let published = &mut state.published;
+        let restored_us = published.finalized_before_us;
+        published.epoch = published.epoch.max(self.last_epoch());
+        published.finalized_before_us = restored_us.max(self.claimed_us());
+        published.step(StepCause::RolledBack, restored_us, floor_second(now_us));
+    }
+}
+
+/// The greatest claim of a state that readers may remember.
+fn claimed_or_reopened(state: &State) -> Option<i64> {
+    let reopened = state.published.reopened.map(|reopened| reopened.before_us);
+    reopened.max(state.published.finalized_before_us)
+}
+
+fn void(table: &TableView<'_>, table_uuid: Uuid, table_ref: &str) -> Obstacle {
+    Obstacle::Void {
+        here: table.table_uuid,
         table_uuid,
         table_ref: table_ref.to_owned(),
-    })
-}
-
-/// The summaries, oldest first, down to the first that cannot be read; the newest must be.
-fn readable(writer: &str, own: &[&Ancestor]) -> Result<(Vec<OwnSummary>, bool), Obstacle> {
-    let mut summaries = Vec::with_capacity(own.len());
-    let mut cut = false;
-    for snapshot in own {
-        match read_summary(&snapshot.summary) {
-            Ok(Some(summary)) => summaries.push(summary),
-            Ok(None) => {}
-            Err(BadValue::Packed { source, .. })
-                if summaries.is_empty() && source != Unreadable::Damaged =>
-            {
-                return Err(Obstacle::Newer {
-                    writer: writer.to_owned(),
-                    source,
-                });
-            }
-            Err(source) if summaries.is_empty() => {
-                return Err(Obstacle::Damaged {
-                    writer: writer.to_owned(),
-                    source,
-                });
-            }
-            Err(_) => {
-                cut = true;
-                break;
-            }
-        }
-    }
-    summaries.reverse();
-    Ok((summaries, cut))
-}
-
-/// Takes the steps of the commits after `base`, or of all there are. `cut`: there were more before them.
-fn fold(base: Option<State>, summaries: &[OwnSummary], cut: bool) -> State {
-    let newest = summaries.last().expect("the newest summary is readable");
-    let oldest_us = summaries[0].record.committed_at_us;
-    let cut_us = cut.then_some(oldest_us);
-    let mut state = base.unwrap_or_else(|| {
-        let (identity, policy) = (identity(newest), newest.record.policy.clone());
-        State::new(identity, &newest.offsets.subscription, policy, oldest_us)
-    });
-    for summary in summaries {
-        state.apply(&summary.record, cut_us);
-    }
-    state.published = newest.published.clone();
-    for ((topic, partition), (next_offset, leader_epoch)) in &newest.offsets.next {
-        let topic: &mut TopicState = state.topics.entry(topic.clone()).or_default();
-        let known = topic
-            .partitions
-            .entry(*partition)
-            .or_insert_with(|| unknown(cut_us));
-        known.next_offset = *next_offset;
-        known.leader_epoch = *leader_epoch;
-    }
-    for (topic, id) in &newest.offsets.topic_ids {
-        state.topics.entry(topic.clone()).or_default().id = Some(*id);
-    }
-    if cut {
-        keep_edges(&mut state, newest);
-    }
-    state
-}
-
-/// What the lost part of the chain would have said of complete-from and gaps is taken from what was published.
-fn keep_edges(state: &mut State, newest: &OwnSummary) {
-    for open in &newest.open_gaps {
-        if state
-            .partition(&open.topic, open.partition)
-            .is_some_and(|known| known.gap.is_some())
-        {
-            continue;
-        }
-        match open.from_us {
-            Some(from_us) => state.published.gaps.add(from_us, open.to_us),
-            None => {
-                state.published.lost_before_us =
-                    state.published.lost_before_us.max(Some(open.to_us));
-            }
-        }
-    }
-    if let CompleteFrom::From(us) = newest.published.complete_from {
-        state.published.lost_before_us = state.published.lost_before_us.max(Some(us));
-    }
-}
-
-fn identity(summary: &OwnSummary) -> Identity {
-    Identity {
-        writer: summary.writer.clone(),
-        cluster_id: summary.cluster_id.clone(),
-        installation: summary.installation.clone(),
-        table_uuid: summary.table_uuid,
-        table_ref: summary.table_ref.clone(),
-    }
-}
-
-/// What a reader of a table may count on.
-#[must_use]
-pub fn read_claim(table: &TableView<'_>) -> Reading {
-    let held = |why: Held, last: Option<TableClaim>| Reading::Held { why, last };
-    let property = match read_properties(table.properties) {
-        Ok(property) => property,
-        Err(bad) => return held(Held::Unreadable(bad), None),
-    };
-    let own = |snapshot: &&Ancestor| snapshot.summary.contains_key(COMMIT_ID);
-    let newest = table.lineage.snapshots.iter().find(own);
-    let (property, newest) = match (property, newest) {
-        (None, None) => return Reading::Nothing,
-        (None, Some(_)) => return held(Held::Removed, None),
-        (Some(property), None) if table.lineage.broken => {
-            return held(Held::LineageUnknown, Some(property));
-        }
-        (Some(property), None) => return held(Held::NotInAncestry, Some(property)),
-        (Some(property), Some(newest)) => (property, newest),
-    };
-    let here = |claim: &TableClaim| {
-        claim.table_uuid == table.table_uuid && claim.table_ref == table.table_ref
-    };
-    if !here(&property) {
-        return held(Held::Void, Some(property));
-    }
-    if newest.summary.contains_key(CHERRY_PICKED) {
-        let snapshot_id = newest.snapshot_id;
-        return held(Held::CherryPicked { snapshot_id }, Some(property));
-    }
-    let claim = match read_summary(&newest.summary) {
-        Ok(Some(summary)) => summary.table_claim(),
-        Ok(None) => return held(Held::NotInAncestry, Some(property)),
-        Err(bad) => return held(Held::Unreadable(bad), Some(property)),
-    };
-    if !here(&claim) {
-        return held(Held::Void, Some(property));
-    }
-    let id = Some(property.commit_id);
-    let mut ancestors = table.lineage.snapshots.iter();
-    let in_ancestry = ancestors.any(|snapshot| summary_commit_id(&snapshot.summary) == id);
-    let expired = table.lineage.broken && claim.claim.epoch == property.claim.epoch;
-    if !in_ancestry && !expired {
-        return held(Held::NotInAncestry, Some(property));
-    }
-    Reading::Claim(with_margin(claim, &property))
-}
-
-/// The summary's claim, with the margin of the properties where they are of the same commit.
-fn with_margin(mut claim: TableClaim, property: &TableClaim) -> TableClaim {
-    let same = claim.commit_id == property.commit_id
-        && claim.claim.finalized_before_us == property.claim.finalized_before_us;
-    claim.claim.margin_us = property.claim.margin_us.filter(|_| same);
-    claim
-}
-
-impl Claim {
-    /// Whether everything with an event time in `[from_us, before_us)` is there.
-    #[must_use]
-    pub fn covers(&self, from_us: i64, before_us: i64) -> Coverage {
-        if let CompleteFrom::From(complete_from_us) = self.complete_from
-            && from_us < complete_from_us
-        {
-            return Coverage::BeforeCompleteFrom { complete_from_us };
-        }
-        if let Some((from_us, to_us)) = self.gaps.within(from_us, before_us) {
-            return Coverage::Gap { from_us, to_us };
-        }
-        if self.finalized_before_us < Some(before_us) {
-            return Coverage::NotYet;
-        }
-        match self.amended.withheld().within(from_us, before_us) {
-            Some((from_us, to_us)) => Coverage::Withheld { from_us, to_us },
-            None => Coverage::Ready,
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::contract::FINALIZED_BEFORE;
-    use super::super::testing::{TOPIC, Table, WRITER, at, news, policy};
-    use super::super::{Contribution, HeldBy, JumpKind, Policy, Term};
+    use std::collections::BTreeMap;
+
+    use super::super::contract::{COMMIT_ID, FINALIZED_BEFORE};
+    use super::super::testing::{TOPIC, Table, WRITER, at, identity, news, policy};
+    use super::super::{
+        Accepted, CompleteFrom, Contribution, HeldBy, JumpKind, Policy, Reopened, Term,
+        keep_offsets,
+    };
     use super::*;
+
+    fn stand_as(asker: Asker<'_>, table: &Table) -> Result<Standing, Obstacle> {
+        stand(&asker, &table.view())
+    }
+
+    fn stand_on(table: &Table) -> Result<Standing, Obstacle> {
+        stand_as(Asker::new(WRITER, at("11:30")), table)
+    }
+
+    fn going_on(table: &Table) -> GoingOn {
+        match stand_on(table).unwrap() {
+            Standing::GoesOn(going_on) => *going_on,
+            Standing::Begins(beginning) => panic!("{beginning:?}"),
+        }
+    }
+
+    fn beginning(asker: Asker<'_>, table: &Table) -> Beginning {
+        match stand_as(asker, table).unwrap() {
+            Standing::Begins(beginning) => beginning,
+            Standing::GoesOn(going_on) => panic!("{going_on:?}"),
+        }
+    }
+
+    /// An owner who has agreed to go on from a snapshot.
+    fn agreeing(snapshot_id: i64) -> Asker<'static> {
+        Asker {
+            accept: Accepted {
+                snapshot_id: Some(snapshot_id),
+                table_uuid: None,
+            },
+            ..Asker::new(WRITER, at("11:30"))
+        }
+    }
+
+    fn seeing(state: &State) -> Asker<'static> {
+        Asker {
+            seen: Some(Seen::of(state)),
+            ..Asker::new(WRITER, at("11:30"))
+        }
+    }
 
     fn drop_state(table: &mut Table) {
         table.properties.remove(&state_property(WRITER));
     }
 
-    fn stand_on(table: &Table) -> Result<Option<Standing>, Obstacle> {
-        stand(WRITER, &table.view())
+    fn next_offsets(state: &State) -> BTreeMap<i32, i64> {
+        let all = state.partitions();
+        all.map(|(_, partition, known)| (partition, known.next_offset))
+            .collect()
     }
 
-    fn foreign(snapshot_id: i64) -> Ancestor {
-        Ancestor {
-            snapshot_id,
-            parent_id: Some(snapshot_id - 1),
-            summary: HashMap::from([("operation".to_owned(), "replace".to_owned())]),
-        }
-    }
-
-    fn claimed(table: &Table) -> Option<i64> {
-        match read_claim(&table.view()) {
-            Reading::Claim(claim) => claim.claim.finalized_before_us,
-            _ => None,
-        }
-    }
-
-    fn why(table: &Table) -> Held {
-        match read_claim(&table.view()) {
-            Reading::Held { why, .. } => why,
-            other => panic!("{other:?}"),
-        }
+    /// The state as it was after so many commits of [`Table::flowing`].
+    fn flowing_until(commits: usize) -> State {
+        let mut table = Table::flowing();
+        table.roll_back(5 - commits);
+        table.properties.clear();
+        going_on(&table).state
     }
 
     #[test]
     fn a_new_table_has_nothing_to_stand_on() {
         let mut table = Table::new(policy());
-        assert_eq!(stand_on(&table), Ok(None));
-        assert_eq!(read_claim(&table.view()), Reading::Nothing);
-        table.lineage.snapshots.push(foreign(1));
+        let fresh = Ok(Standing::Begins(Beginning::default()));
+        assert_eq!(stand_on(&table), fresh);
+        table.foreign(None);
         table.lineage.broken = true;
-        assert_eq!(stand_on(&table), Ok(None), "an old table of others");
+        assert_eq!(stand_on(&table), fresh, "an old table of others");
+        let epoch = Beginning::default().state(identity(), TOPIC, policy(), at("09:00"));
+        assert_eq!(epoch, State::new(identity(), TOPIC, policy(), at("09:00")));
     }
 
     #[test]
     fn the_state_is_taken_as_it_stands_behind_foreign_snapshots() {
         let mut table = Table::flowing();
-        table.lineage.snapshots.insert(0, foreign(6));
-        let standing = stand_on(&table).unwrap().unwrap();
+        table.foreign(None);
+        table.foreign(Some(Picked::Foreign));
+        table.foreign(Some(Picked::Gone));
+        let standing = going_on(&table);
         assert_eq!((standing.rebuilt, standing.differs), (false, false));
         assert_eq!(standing.state, table.state);
-        assert_eq!(claimed(&table), Some(at("10:00")));
     }
 
     #[test]
@@ -566,7 +423,7 @@ mod tests {
         let mut table = Table::flowing();
         table.commit(news("10:45").jump(0, 4, 9, JumpKind::Forward));
         drop_state(&mut table);
-        let standing = stand_on(&table).unwrap().unwrap();
+        let standing = going_on(&table);
         assert!(standing.rebuilt && !standing.differs);
         assert_eq!(standing.state, table.state);
     }
@@ -584,57 +441,18 @@ mod tests {
         table.commit(left);
         assert_eq!(table.state.subscription, "");
         drop_state(&mut table);
-        assert_eq!(stand_on(&table).unwrap().unwrap().state, table.state);
+        assert_eq!(going_on(&table).state, table.state);
         table.commit(news("10:48").asked("10:48", 2).reading("shop.*"));
         table.commit(items(news("10:49").anchor(0, 0).reading("shop.*")));
         for text in [None, Some(before)] {
             drop_state(&mut table);
             let text = text.map(|text| (name.clone(), text));
             table.properties.extend(text);
-            let standing = stand_on(&table).unwrap().unwrap();
+            let standing = going_on(&table);
             assert!(standing.rebuilt && !standing.differs);
             assert_eq!(standing.state, table.state);
             assert_eq!(standing.state.subscription, "shop.*");
         }
-    }
-
-    #[test]
-    fn a_state_left_behind_is_brought_forward() {
-        let mut table = Table::flowing();
-        let name = state_property(WRITER);
-        let (before, old) = (
-            table.properties[&name].clone(),
-            table.properties[FINALIZED_BEFORE].clone(),
-        );
-        table.commit(
-            news("11:30")
-                .rows(0, 4, &[])
-                .end("11:30", 4)
-                .asked("11:30", 2),
-        );
-        table.commit(news("11:30").rows(1, 4, &[]).end("11:30", 4));
-        table.properties.insert(name, before);
-        table.properties.insert(FINALIZED_BEFORE.to_owned(), old);
-        let standing = stand_on(&table).unwrap().unwrap();
-        assert!(standing.rebuilt && standing.differs);
-        assert_eq!(standing.state, table.state);
-        assert_eq!(
-            claimed(&table),
-            Some(at("11:00")),
-            "the newest summary before the property"
-        );
-    }
-
-    #[test]
-    fn a_damaged_state_is_rebuilt_and_a_newer_one_holds() {
-        let mut table = Table::flowing();
-        let name = state_property(WRITER);
-        table.properties.insert(name.clone(), "garbage".to_owned());
-        assert_eq!(stand_on(&table).unwrap().unwrap().state, table.state);
-        table.properties.insert(name, "Ag==".to_owned());
-        let source = Unreadable::Newer { version: 2 };
-        let writer = WRITER.to_owned();
-        assert_eq!(stand_on(&table), Err(Obstacle::Newer { writer, source }));
     }
 
     /// After expiry only what is left can be shown; nothing may become more than was claimed.
@@ -646,7 +464,7 @@ mod tests {
         drop_state(&mut table);
         table.lineage.snapshots.truncate(1);
         table.lineage.broken = true;
-        let state = stand_on(&table).unwrap().unwrap().state;
+        let state = going_on(&table).state;
         assert_eq!(state.published.finalized_before_us, Some(at("10:00")));
         assert_eq!(
             state.published.complete_from,
@@ -683,7 +501,7 @@ mod tests {
         drop_state(&mut table);
         table.lineage.snapshots.truncate(6);
         table.lineage.broken = true;
-        table.state = stand_on(&table).unwrap().unwrap().state;
+        table.state = going_on(&table).state;
         for (now, known) in [("11:40", false), ("11:51", true)] {
             let offset = table.state.partition(TOPIC, 0).unwrap().next_offset;
             table.commit(news(now).rows(0, offset, &["11:30"]));
@@ -697,125 +515,429 @@ mod tests {
     }
 
     #[test]
-    fn a_table_rolled_back_holds_its_claim_and_stops_its_writer() {
+    fn a_state_left_behind_is_brought_forward() {
         let mut table = Table::flowing();
-        table.lineage.snapshots.drain(..2);
-        let to = summary_commit_id(&table.lineage.snapshots[0].summary);
-        let commit_id = table.state.commit_id;
-        assert_eq!(
-            stand_on(&table),
-            Err(Obstacle::RolledBack { commit_id, to })
+        let before = table.properties.clone();
+        table.commit(
+            news("11:30")
+                .rows(0, 4, &[])
+                .end("11:30", 4)
+                .asked("11:30", 2),
         );
-        assert_eq!(why(&table), Held::NotInAncestry);
-        table.lineage.snapshots.clear();
+        table.commit(news("11:30").rows(1, 4, &[]).end("11:30", 4));
+        table.properties = before;
+        let standing = going_on(&table);
+        assert!(standing.rebuilt && standing.differs && standing.rolled_back.is_none());
+        assert_eq!(standing.state, table.state);
+    }
+
+    #[test]
+    fn a_damaged_state_is_rebuilt_and_a_newer_one_holds() {
+        let mut table = Table::flowing();
+        let name = state_property(WRITER);
+        table.properties.insert(name.clone(), "garbage".to_owned());
+        assert_eq!(going_on(&table).state, table.state);
+        table.properties.insert(name, "Ag==".to_owned());
+        let source = Unreadable::Newer { version: 2 };
+        let writer = WRITER.to_owned();
+        assert_eq!(stand_on(&table), Err(Obstacle::Newer { writer, source }));
+    }
+
+    /// Rows that are gone have to be read again, and the cells that they were in are open again.
+    #[test]
+    fn a_roll_back_restores_everything_and_opens_an_epoch() {
+        let mut table = Table::flowing();
+        table.commit(
+            news("11:31")
+                .rows(0, 4, &["11:20", "11:25"])
+                .end("11:31", 6)
+                .asked("11:30", 2),
+        );
+        table.commit(news("11:32").rows(1, 4, &[]).end("11:32", 4));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T11:00:00Z"));
+        table.roll_back(3);
+        let standing = going_on(&table);
+        let mut restored = flowing_until(4);
+        assert_eq!(next_offsets(&restored), BTreeMap::from([(0, 4), (1, 2)]));
+        assert_eq!(restored.published.finalized_before_us, None);
+        restored.published.epoch = 2;
+        restored.published.reopened = Some(Reopened {
+            cause: StepCause::RolledBack,
+            from_us: None,
+            before_us: at("11:00"),
+            at_us: at("11:30"),
+        });
+        assert_eq!(standing.state, restored);
+        let lost = Uuid::from_u128(7);
+        assert_eq!(standing.rolled_back, Some(RolledBack { lost, kept: None }));
+        assert!(standing.differs);
+    }
+
+    /// The commit that takes the step up is found in the ancestry: a second roll-back is another step.
+    #[test]
+    fn an_epoch_is_opened_once_and_closed_when_the_claim_is_back() {
+        let mut table = Table::flowing();
+        table.roll_back(2);
+        table.state = going_on(&table).state;
+        table.commit(news("10:50").asked("10:50", 2));
+        let standing = going_on(&table);
+        assert_eq!(standing.rolled_back, None);
+        assert_eq!(standing.state, table.state);
+        assert_eq!(table.state.published.epoch, 2);
+        assert!(table.state.published.reopened.is_some());
+        drop_state(&mut table);
+        assert_eq!(going_on(&table).state, table.state, "rebuilt as well");
+
+        table.commit(
+            news("10:51")
+                .rows(0, 2, &["10:30", "10:39"])
+                .end("10:51", 4),
+        );
+        table.commit(news("10:52").rows(1, 2, &["10:33", "10:36"]));
+        assert_eq!(table.claim().as_deref(), Some("2026-11-30T10:00:00Z"));
+        assert_eq!(table.state.published.reopened, None);
+
+        table.roll_back(2);
+        assert_eq!(going_on(&table).state.published.epoch, 3);
+    }
+
+    /// Rolled forward to where it had been rolled back from: the commits in between are gone now.
+    #[test]
+    fn a_restored_snapshot_is_a_roll_back_to_it() {
+        let mut table = Table::flowing();
+        let all = table.lineage.clone();
+        let before = table.state.clone();
+        table.roll_back(2);
+        table.state = going_on(&table).state;
+        table.commit(news("10:50").asked("10:50", 2));
+        table.lineage = all;
+        let standing = going_on(&table);
+        assert_eq!(next_offsets(&standing.state), next_offsets(&before));
+        let published = &standing.state.published;
         assert_eq!(
-            stand_on(&table),
-            Err(Obstacle::RolledBack {
-                commit_id,
-                to: None
+            (published.epoch, published.finalized_before_us),
+            (3, Some(at("10:00")))
+        );
+        assert_eq!(published.reopened, None, "nothing was claimed beyond it");
+    }
+
+    #[test]
+    fn a_roll_back_without_a_state_is_seen_by_the_claim_alone() {
+        let mut table = Table::flowing();
+        drop_state(&mut table);
+        table.roll_back(1);
+        let standing = going_on(&table);
+        assert_eq!(standing.state.published.epoch, 2);
+        assert_eq!(standing.rolled_back.unwrap().lost, Uuid::from_u128(5));
+    }
+
+    /// `onRollback: KeepOffsets`: what is gone is not read again, and the claim says so.
+    #[test]
+    fn kept_offsets_leave_a_gap() {
+        let mut table = Table::flowing();
+        table.commit(news("10:45").anchor(2, 0));
+        table.commit(news("10:46").rows(2, 0, &["10:44"]).asked("10:46", 3));
+        table.commit(news("10:47").rows(1, 4, &["10:45", "10:46"]));
+        table.roll_back(3);
+        let asker = Asker {
+            keep_offsets: true,
+            ..Asker::new(WRITER, at("11:30"))
+        };
+        let Ok(Standing::GoesOn(standing)) = stand_as(asker, &table) else {
+            panic!("no standing")
+        };
+        let kept = standing.rolled_back.unwrap().kept.unwrap();
+        table.state = standing.state;
+        let (jumps, anchors) = keep_offsets(&table.state, &kept, Vec::new(), at("10:50"));
+        table.commit(Contribution {
+            anchors,
+            jumps,
+            ..news("10:50")
+        });
+        assert_eq!(
+            next_offsets(&table.state),
+            BTreeMap::from([(0, 4), (1, 6), (2, 1)])
+        );
+        assert_eq!(table.state.gaps().stretches(), [(at("10:00"), at("11:00"))]);
+        assert_eq!(table.state.published.epoch, 2);
+        drop_state(&mut table);
+        assert_eq!(going_on(&table).state, table.state, "rebuilt as well");
+    }
+
+    #[test]
+    fn a_roll_back_over_expired_snapshots_is_told_from_expiry() {
+        let mut table = Table::flowing();
+        table.roll_back(1);
+        table.lineage.snapshots.truncate(2);
+        table.lineage.broken = true;
+        let standing = going_on(&table);
+        assert_eq!(
+            next_offsets(&standing.state),
+            BTreeMap::from([(0, 4), (1, 2)])
+        );
+        assert_eq!(standing.state.published.epoch, 2);
+    }
+
+    /// Its old metadata file brings its old properties along: only who has seen more can tell.
+    #[test]
+    fn a_table_restored_from_an_old_metadata_file_is_a_roll_back() {
+        let mut old = Table::anchored("09:00", 2);
+        old.commit(
+            news("10:20")
+                .rows(0, 0, &["10:10", "10:15"])
+                .asked("10:19", 2),
+        );
+        let table = Table::flowing();
+        assert_eq!(going_on(&old).rolled_back, None);
+        let Ok(Standing::GoesOn(standing)) = stand_as(seeing(&table.state), &old) else {
+            panic!("no standing")
+        };
+        assert!(standing.rolled_back.is_some());
+        let published = &standing.state.published;
+        let before_us = at("10:00");
+        let cause = StepCause::RolledBack;
+        assert_eq!(published.epoch, 2);
+        assert_eq!(
+            published.reopened,
+            Some(Reopened {
+                cause,
+                from_us: None,
+                before_us,
+                at_us: at("11:30"),
             })
         );
-        assert_eq!(why(&table), Held::NotInAncestry);
-    }
-
-    /// With expired parents a roll-back cannot be told from expiry: the newest own summary is true of its ancestry.
-    #[test]
-    fn after_expiry_the_newest_own_summary_counts_not_the_property() {
-        let mut table = Table::flowing();
-        table.lineage.snapshots.drain(..2);
-        table.lineage.broken = true;
-        let Reading::Claim(read) = read_claim(&table.view()) else {
-            panic!("held")
+        old.properties.clear();
+        old.lineage.snapshots.clear();
+        let made_again = TableView {
+            table_uuid: Uuid::from_u128(8),
+            ..old.view()
         };
+        let void = stand(&seeing(&table.state), &made_again);
+        assert!(matches!(void, Err(Obstacle::Void { .. })), "{void:?}");
+    }
+
+    /// Somebody's expiry took all of our snapshots: what the state says may be there or not.
+    #[test]
+    fn a_broken_chain_without_a_commit_of_ours_needs_leave() {
+        let mut table = Table::flowing();
+        table.lineage.snapshots.clear();
+        table.lineage.broken = true;
+        let snapshot_id = table.foreign(None);
+        let unknown = Obstacle::LineageUnknown {
+            writer: WRITER.to_owned(),
+        };
+        assert!(unknown.withdraws());
+        assert_eq!(stand_on(&table), Err(unknown.clone()));
         assert_eq!(
-            read.claim.finalized_before_us, None,
-            "that commit had none yet"
+            stand_as(agreeing(17), &table),
+            Err(unknown.clone()),
+            "another snapshot"
         );
-        table
-            .properties
-            .insert(super::super::contract::EPOCH.to_owned(), "2".to_owned());
-        assert_eq!(why(&table), Held::NotInAncestry, "another epoch");
-        table.lineage.snapshots = vec![foreign(9)];
-        assert_eq!(why(&table), Held::LineageUnknown);
-        let writer = WRITER.to_owned();
-        assert_eq!(stand_on(&table), Err(Obstacle::LineageUnknown { writer }));
+
+        let begins = beginning(agreeing(snapshot_id), &table);
+        assert_eq!(begins.kept.as_deref(), Some(&table.state));
+        let kept = table.state.clone();
+        table.state = begins.state(identity(), TOPIC, policy(), at("11:30"));
+        let (jumps, anchors) = keep_offsets(&table.state, &kept, Vec::new(), at("11:30"));
+        table.commit(Contribution {
+            anchors,
+            jumps,
+            ..news("11:30")
+        });
+        let published = &table.state.published;
+        assert_eq!((published.epoch, published.finalized_before_us), (2, None));
+        assert_eq!(
+            published.complete_from,
+            CompleteFrom::From(at("12:00")),
+            "as at a first commit"
+        );
+        let before_us = at("10:00");
+        let cause = StepCause::LineageAccepted;
+        assert_eq!(
+            published.reopened,
+            Some(Reopened {
+                cause,
+                from_us: None,
+                before_us,
+                at_us: at("11:30"),
+            })
+        );
+        assert_eq!(next_offsets(&table.state), next_offsets(&kept));
+        assert_eq!(
+            going_on(&table).state,
+            table.state,
+            "leave is no longer needed"
+        );
+
+        table.roll_back(table.lineage.snapshots.len());
+        table.lineage.snapshots.clear();
+        table.foreign(None);
+        table.lineage.snapshots[0].snapshot_id += 1;
+        assert_eq!(
+            stand_as(agreeing(snapshot_id), &table),
+            Err(unknown),
+            "the id works once"
+        );
     }
 
     #[test]
-    fn a_copy_a_branch_and_a_replaced_table_show_no_claim() {
+    fn a_replaced_table_needs_leave_and_begins_where_its_owner_says() {
         let mut table = Table::flowing();
+        table.lineage.snapshots.clear();
+        let replaced = Obstacle::Replaced {
+            writer: WRITER.to_owned(),
+            commit_id: table.state.commit_id,
+        };
+        assert!(replaced.withdraws());
+        assert_eq!(stand_on(&table), Err(replaced.clone()), "nothing is there");
+        let snapshot_id = table.foreign(None);
+        assert_eq!(stand_on(&table), Err(replaced.clone()));
+        drop_state(&mut table);
+        assert_eq!(
+            stand_on(&table),
+            Err(replaced),
+            "the claim alone names a commit"
+        );
+        let mut table = Table::flowing();
+        table.lineage.snapshots.clear();
+        table.foreign(None);
+        assert_eq!(
+            beginning(agreeing(snapshot_id), &table).kept,
+            None,
+            "the rows are gone"
+        );
+        let keeping = Asker {
+            keep_offsets: true,
+            ..agreeing(snapshot_id)
+        };
+        assert!(beginning(keeping, &table).kept.is_some());
+    }
+
+    /// Rows of a commit are there without its summary: neither to read again nor to leave out is right.
+    #[test]
+    fn a_cherry_picked_commit_of_ours_needs_leave() {
+        let ours = || Some(Picked::Ours(WRITER.to_owned()));
+        let mut above = Table::flowing();
+        let mut instead = Table::flowing();
+        instead.roll_back(2);
+        for table in [&mut above, &mut instead] {
+            let copy = table.foreign(ours());
+            let later = table.foreign(None);
+            let picked = Obstacle::CherryPicked {
+                writer: WRITER.to_owned(),
+                snapshot_id: copy,
+            };
+            assert!(picked.withdraws());
+            assert_eq!(stand_on(table), Err(picked.clone()));
+            let below = table.lineage.snapshots[2].snapshot_id;
+            assert_eq!(
+                stand_as(agreeing(below), table),
+                Err(picked),
+                "from before the copy"
+            );
+            for snapshot_id in [copy, later] {
+                let begins = beginning(agreeing(snapshot_id), table);
+                assert_eq!(begins.kept.as_deref(), Some(&table.state));
+            }
+        }
+        // What lies below a commit of ours was there when it was made.
+        let kept = above.state.clone();
+        above.state = Beginning {
+            last_epoch: 1,
+            claimed_us: None,
+            kept: None,
+        }
+        .state(identity(), TOPIC, policy(), at("11:30"));
+        let (jumps, anchors) = keep_offsets(&above.state, &kept, Vec::new(), at("11:30"));
+        above.commit(Contribution {
+            anchors,
+            jumps,
+            ..news("11:30")
+        });
+        assert_eq!(going_on(&above).state, above.state);
+        drop_state(&mut above);
+        assert_eq!(
+            going_on(&above).state,
+            above.state,
+            "nothing from before it"
+        );
+    }
+
+    /// Whose snapshot it was has expired: after a roll-back it may have been one of ours.
+    #[test]
+    fn an_unknown_cherry_pick_matters_only_after_a_roll_back() {
+        let mut table = Table::flowing();
+        table.foreign(Some(Picked::Gone));
+        assert_eq!(going_on(&table).rolled_back, None);
+        let mut table = Table::flowing();
+        table.roll_back(2);
+        table.foreign(Some(Picked::Gone));
+        assert!(matches!(
+            stand_on(&table),
+            Err(Obstacle::CherryPicked { .. })
+        ));
+        let mut table = Table::flowing();
+        table.roll_back(2);
+        table.foreign(Some(Picked::Foreign));
+        assert!(going_on(&table).rolled_back.is_some());
+    }
+
+    #[test]
+    fn a_copy_a_branch_and_a_table_made_again_are_void_until_accepted() {
+        let mut table = Table::flowing();
+        let here = Uuid::from_u128(8);
         let void = Obstacle::Void {
+            here,
             table_uuid: Uuid::from_u128(7),
             table_ref: "main".to_owned(),
         };
-        let other = TableView {
-            table_uuid: Uuid::from_u128(8),
-            ..table.view()
+        assert!(!void.withdraws(), "the table is not ours");
+        let copied = |table: &Table, asker: Asker<'_>| {
+            stand(
+                &asker,
+                &TableView {
+                    table_uuid: here,
+                    ..table.view()
+                },
+            )
         };
+        assert_eq!(
+            copied(&table, Asker::new(WRITER, at("11:30"))),
+            Err(void.clone())
+        );
         let branch = TableView {
             table_ref: "audit",
             ..table.view()
         };
-        for view in [other, branch] {
-            assert_eq!(stand(WRITER, &view), Err(void.clone()));
-            assert!(matches!(
-                read_claim(&view),
-                Reading::Held {
-                    why: Held::Void,
-                    ..
-                }
-            ));
-        }
+        let of_branch = stand(&Asker::new(WRITER, at("11:30")), &branch);
+        assert!(matches!(of_branch, Err(Obstacle::Void { .. })));
+        let agreeing = Asker {
+            accept: Accepted {
+                table_uuid: Some(here),
+                snapshot_id: None,
+            },
+            ..Asker::new(WRITER, at("11:30"))
+        };
+        let begins = Beginning {
+            last_epoch: 1,
+            claimed_us: Some(at("10:00")),
+            kept: None,
+        };
+        assert_eq!(copied(&table, agreeing), Ok(Standing::Begins(begins)));
         drop_state(&mut table);
-        let other = TableView {
-            table_uuid: Uuid::from_u128(8),
-            ..table.view()
-        };
-        assert_eq!(stand(WRITER, &other), Err(void), "by the summary, too");
-    }
-
-    #[test]
-    fn a_cherry_picked_copy_and_removed_properties_hold() {
-        let mut table = Table::flowing();
-        table.lineage.snapshots[0]
-            .summary
-            .insert(CHERRY_PICKED.to_owned(), "3".to_owned());
-        assert_eq!(why(&table), Held::CherryPicked { snapshot_id: 5 });
         assert_eq!(
-            stand_on(&table),
-            Err(Obstacle::CherryPicked { snapshot_id: 5 })
+            copied(&table, Asker::new(WRITER, at("11:30"))),
+            Err(void.clone()),
+            "by the summary"
         );
-        table.properties.clear();
-        assert_eq!(why(&table), Held::Removed);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_held() {
-        let mut table = Table::flowing();
-        table
-            .properties
-            .insert(FINALIZED_BEFORE.to_owned(), "soon".to_owned());
-        assert!(matches!(
-            why(&table),
-            Held::Unreadable(BadValue::Value { .. })
-        ));
-    }
-
-    #[test]
-    fn a_stretch_is_covered_between_the_edges_and_beside_the_gaps() {
-        let mut table = Table::flowing();
-        table.commit(news("12:30").jump(1, 4, 50, JumpKind::Forward));
-        let mut claim = table.state.claim();
-        claim.finalized_before_us = Some(at("15:00"));
-        assert_eq!(claim.covers(at("13:00"), at("15:00")), Coverage::Ready);
-        assert_eq!(claim.covers(at("13:00"), at("15:01")), Coverage::NotYet);
-        let gap = Coverage::Gap {
-            from_us: at("10:00"),
-            to_us: at("13:00"),
-        };
-        assert_eq!(claim.covers(at("12:00"), at("14:00")), gap);
-        let complete_from_us = at("10:00");
-        let before = Coverage::BeforeCompleteFrom { complete_from_us };
-        assert_eq!(claim.covers(at("09:00"), at("14:00")), before);
+        table.lineage.snapshots.clear();
+        assert_eq!(
+            copied(&table, Asker::new(WRITER, at("11:30"))),
+            Err(void),
+            "by the claim"
+        );
+        table.properties.remove(COMMIT_ID);
+        table.properties.remove(FINALIZED_BEFORE);
+        assert!(copied(&table, Asker::new(WRITER, at("11:30"))).is_ok());
     }
 }

@@ -134,6 +134,8 @@ pub struct Record {
     pub commit_id: Uuid,
     /// When it is made.
     pub committed_at_us: i64,
+    /// Whether the writer begins with it: nothing that it committed before counts.
+    pub begins: bool,
     /// The policy in force with it.
     pub policy: Policy,
     /// Which topics are read, as in force with it.

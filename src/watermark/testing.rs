@@ -1,5 +1,6 @@
 //! A table and its writer for the tests of the room: short times as `10:05`, one topic, commits that land.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
@@ -180,7 +181,9 @@ pub(super) struct Table {
     pub(super) state: State,
     pub(super) policy: Policy,
     pub(super) properties: HashMap<String, String>,
-    pub(super) lineage: Lineage,
+    pub(super) lineage: Lineage<'static>,
+    /// Commits so far, also those that are no longer there.
+    pub(super) commits: u128,
 }
 
 impl Table {
@@ -190,6 +193,7 @@ impl Table {
             policy,
             properties: HashMap::new(),
             lineage: Lineage::default(),
+            commits: 0,
         }
     }
 
@@ -218,23 +222,45 @@ impl Table {
     }
 
     pub(super) fn try_commit(&mut self, mut news: Contribution) -> Result<Advanced, Misfit> {
-        let number = self.lineage.snapshots.len() + 1;
-        news.commit_id = Uuid::from_u128(number as u128);
+        let number = self.commits + 1;
+        news.commit_id = Uuid::from_u128(number);
         let next = advance(&self.state, &self.policy, &news)?;
         let changes = contract::properties(&next);
         self.properties.extend(changes.set);
         changes.remove.iter().for_each(|name| {
             self.properties.remove(name);
         });
-        let snapshot_id = i64::try_from(number).unwrap();
+        self.commits = number;
+        let newest = self.lineage.snapshots.first();
+        let summary = contract::summary(&next, &news).into_iter().collect();
         let ancestor = Ancestor {
-            snapshot_id,
-            parent_id: Some(snapshot_id - 1),
-            summary: contract::summary(&next, &news).into_iter().collect(),
+            snapshot_id: i64::try_from(number).unwrap(),
+            parent_id: newest.map(|newest| newest.snapshot_id),
+            summary: Cow::Owned(summary),
+            picked: None,
         };
         self.lineage.snapshots.insert(0, ancestor);
         self.state = next.state.clone();
         Ok(next)
+    }
+
+    /// The table is rolled back by so many snapshots, as `rollback_to_snapshot` does it: the properties stay.
+    pub(super) fn roll_back(&mut self, snapshots: usize) {
+        self.lineage.snapshots.drain(..snapshots);
+    }
+
+    /// A snapshot of somebody else's, or one that was cherry-picked.
+    pub(super) fn foreign(&mut self, picked: Option<Picked>) -> i64 {
+        let snapshot_id = 1_000 + i64::try_from(self.lineage.snapshots.len()).unwrap();
+        let operation = ("operation".to_owned(), "replace".to_owned());
+        let ancestor = Ancestor {
+            snapshot_id,
+            parent_id: None,
+            summary: Cow::Owned(HashMap::from([operation])),
+            picked,
+        };
+        self.lineage.snapshots.insert(0, ancestor);
+        snapshot_id
     }
 
     pub(super) fn view(&self) -> TableView<'_> {

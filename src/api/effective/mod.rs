@@ -126,6 +126,7 @@ pub fn built_in_defaults() -> Value {
             "partitioning": "Hour",
             "commit": {"interval": "60s"},
             "expire": {"enabled": true, "keep": "6h", "keepSnapshots": 300, "grace": "1h"},
+            "onRollback": "Replay",
         },
         "finalization": {
             "cell": "1h",

@@ -10,8 +10,8 @@ use super::{Broken, DAY_US, HOUR_US, MINUTE_US, Rules, SECOND_US, is_secret};
 use crate::api::{
     pipeline::{CatalogSpec, ColumnSpec, ExpireSpec, SinkSpec},
     worker::{
-        Catalog, CatalogKind, Column, ColumnType, Encoding, Expire, Format, Sink, SinkAccept,
-        TableName, Transform, TransformKind,
+        Catalog, CatalogKind, Column, ColumnType, Encoding, Expire, Format, OnRollback, Sink,
+        SinkAccept, TableName, Transform, TransformKind,
     },
 };
 
@@ -73,7 +73,9 @@ impl Rules {
             accept: accept.map_or_else(SinkAccept::default, |accept| SinkAccept {
                 table_uuid: accept.table_uuid,
                 installation: accept.installation,
+                lineage: accept.lineage,
             }),
+            on_rollback: spec.on_rollback.unwrap_or(OnRollback::Replay),
             schema,
             metadata_prefix,
         };

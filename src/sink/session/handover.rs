@@ -9,9 +9,8 @@ use super::Session;
 use super::opening::settle_start;
 use crate::kafka::{self, Position, TopicPartition};
 use crate::sink::Error;
-use crate::sink::identity::names;
 use crate::sink::question::{PATIENCE, known};
-use crate::watermark::State;
+use crate::watermark::{PartitionState, State};
 
 /// How long what was read of a revoked partition may take to be committed: half of librdkafka's default rebalance time-out.
 const HAND_OVER: Duration = Duration::from_secs(150);
@@ -19,26 +18,17 @@ const HAND_OVER: Duration = Duration::from_secs(150);
 impl Session<'_> {
     /// Begins to read partitions where the table stands.
     pub(super) fn take_over(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
-        let mut state = self.context.runtime.block_on(self.side.load())?.state;
-        let missing = |state: &State| {
-            partitions
-                .iter()
-                .any(|at| state.partition(&at.topic, at.partition).is_none())
+        let loaded = self.context.runtime.block_on(self.side.load())?;
+        let missing = |at: &TopicPartition| {
+            let known = loaded.state.partition(&at.topic, at.partition);
+            known.is_none()
         };
-        if missing(&state) {
-            state = settle_start(self.context, &self.side, &self.inquirer, state)?;
-        }
-        let starts: Vec<(TopicPartition, Position)> = partitions
-            .iter()
-            .filter_map(|at| {
-                let known = state.partition(&at.topic, at.partition)?;
-                let position = Position {
-                    next_offset: known.next_offset,
-                    leader_epoch: known.leader_epoch,
-                };
-                Some((at.clone(), position))
-            })
-            .collect();
+        let state = if loaded.is_for_opening() || partitions.iter().any(missing) {
+            settle_start(self.context, &self.side, &self.inquirer, loaded)?
+        } else {
+            loaded.state
+        };
+        let starts = positions(&state, partitions);
         if starts.len() < partitions.len() {
             return Err(kafka::Error::Unreachable {
                 bootstrap_servers: self.context.spec.source.bootstrap_servers.clone(),
@@ -48,14 +38,19 @@ impl Session<'_> {
             .into());
         }
         self.source.assign(&starts)?;
-        for (at, position) in &starts {
+        self.begin(state, &starts);
+        self.show();
+        Ok(())
+    }
+
+    /// A new batch begins at these positions, which the state has.
+    fn begin(&mut self, state: State, positions: &[(TopicPartition, Position)]) {
+        for (at, position) in positions {
             if let Some(slot) = self.source.slot(at) {
                 self.ingest.begin(slot, at, *position, &state);
             }
         }
         self.state = state;
-        self.show();
-        Ok(())
     }
 
     /// Gives partitions up: what was read of them is committed first, unless they are lost already.
@@ -87,25 +82,16 @@ impl Session<'_> {
 
     /// Reads what is left again from where the table stands.
     fn rewind(&mut self) -> Result<(), Error> {
-        let state = self.context.runtime.block_on(self.side.load())?.state;
-        let mut positions = Vec::new();
-        for (at, _) in self.ingest.delivered() {
-            let Some(known) = state.partition(&at.topic, at.partition) else {
-                continue;
-            };
-            let position = Position {
-                next_offset: known.next_offset,
-                leader_epoch: known.leader_epoch,
-            };
-            positions.push((at, position));
+        let loaded = self.context.runtime.block_on(self.side.load())?;
+        if loaded.is_for_opening() {
+            let table = self.side.ident.to_string();
+            return Err(Error::RolledBack { table });
         }
+        let delivered = self.ingest.delivered().into_iter();
+        let left: Vec<TopicPartition> = delivered.map(|(at, _)| at).collect();
+        let positions = positions(&loaded.state, &left);
         self.source.seek(&positions)?;
-        for (at, position) in &positions {
-            if let Some(slot) = self.source.slot(at) {
-                self.ingest.begin(slot, at, *position, &state);
-            }
-        }
-        self.state = state;
+        self.begin(loaded.state, &positions);
         Ok(())
     }
 
@@ -134,7 +120,7 @@ impl Session<'_> {
 
     /// The partitions to be read: those on the table whose topics the specification names.
     pub(super) fn wanted(&self) -> BTreeSet<TopicPartition> {
-        let named = |at: &TopicPartition| names(&self.context.spec, &at.topic);
+        let named = |at: &TopicPartition| self.context.names.contains(&at.topic);
         known(&self.state).into_iter().filter(named).collect()
     }
 
@@ -151,5 +137,23 @@ impl Session<'_> {
             self.subscribed = topics;
         }
         Ok(())
+    }
+}
+
+/// Where a table stands in these partitions, of those that it knows.
+fn positions(state: &State, partitions: &[TopicPartition]) -> Vec<(TopicPartition, Position)> {
+    let position = |at: &TopicPartition| {
+        let known = state.partition(&at.topic, at.partition)?;
+        Some((at.clone(), known.into()))
+    };
+    partitions.iter().filter_map(position).collect()
+}
+
+impl From<&PartitionState> for Position {
+    fn from(known: &PartitionState) -> Self {
+        Self {
+            next_offset: known.next_offset,
+            leader_epoch: known.leader_epoch,
+        }
     }
 }

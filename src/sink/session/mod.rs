@@ -308,7 +308,7 @@ impl Session<'_> {
             topics: &answer.topics,
             accept: &[],
         };
-        identity::check(&self.state, &seen, &self.context.spec)?;
+        identity::check(&self.state, &seen, self.context)?;
         for (at, error) in &answer.silent {
             tracing::warn!(pipeline = %self.context.spec.id(), topic = %at.topic, partition = at.partition, %error, "the end of a partition is not known; it holds the claim");
         }

@@ -3,10 +3,12 @@
 //! Nothing is read before every partition has an offset on the table.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
+use iceberg::Catalog;
 use iceberg::table::Table;
 use tokio::sync::Mutex;
+use uuid::Uuid;
 
 use super::Session;
 use super::errands::note_step;
@@ -16,17 +18,18 @@ use crate::kafka::{DeadLetters, Inquirer, Mode, Source, StartFrom, TopicPartitio
 use crate::lake::maintain::Maintainer;
 use crate::lake::raw::{self, RawCommitter};
 use crate::lake::writer::{TableWriter, WriterSettings};
-use crate::lake::{catalog, table};
+use crate::lake::{self, catalog, table};
 use crate::process::clock::{JUMP_TOLERANCE, JumpWatch};
 use crate::sink::buffer::Cadence;
 use crate::sink::commit::{Outcome, TableSide};
 use crate::sink::errand::Errand;
 use crate::sink::identity::{self, Seen};
 use crate::sink::ingest::{Ingest, Parts, ROWS_A_FLUSH};
+use crate::sink::load::Loaded;
 use crate::sink::pipeline::Context;
 use crate::sink::question::{PATIENCE, anchors, asked_partitions, known, partitions};
 use crate::sink::{Error, of_lake, open};
-use crate::watermark::{Identity, Policy, State};
+use crate::watermark::{self, Identity, Policy, State, keep_offsets};
 
 impl<'c> Session<'c> {
     /// Opens table and source, and commits the anchors of partitions that the table does not know.
@@ -38,8 +41,8 @@ impl<'c> Session<'c> {
         let settings = open::kafka_settings(&context.spec, &context.worker);
         let inquirer = Arc::new(Inquirer::create(&settings)?);
         let opened = runtime.block_on(open_table(context, &inquirer))?;
-        let (side, table, mut state) = (Arc::new(opened.side), opened.table, opened.state);
-        state = settle_start(context, &side, &inquirer, state)?;
+        let (side, table) = (Arc::new(opened.side), opened.table);
+        let state = settle_start(context, &side, &inquirer, opened.loaded)?;
         let (schema, decoder) = open::decoder(&context.spec, &table)?;
         let dead_letters = context.spec.source.dead_letter.as_ref();
         let dead_letters = dead_letters
@@ -131,7 +134,7 @@ impl<'c> Session<'c> {
 struct Opened {
     side: TableSide,
     table: Table,
-    state: State,
+    loaded: Loaded,
     raw: Arc<dyn RawCommitter>,
 }
 
@@ -139,36 +142,65 @@ struct Opened {
 async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opened, Error> {
     let spec = &context.spec;
     let settings = open::catalog_settings(&spec.sink.catalog)?;
-    let catalog = catalog::open(&settings).await?;
     let raw = raw::open_raw(&settings).await?;
-    let ident = open::table_ident(spec)?;
-    let opened = table::open_or_create(&*catalog, &ident, &open::table_spec(spec)).await?;
+    let mut side = table_side(context, catalog::open(&settings).await?, &raw)?;
+    // Its history first: a table that is not ours to go on from may have any columns.
+    match side.load().await {
+        // One that was there and is gone is not made again: what it held would be read again without a word.
+        Err(Error::Lake(lake::Error::NoSuchTable { .. })) if context.memory.seen().is_none() => {}
+        loaded => drop(loaded?),
+    }
+    let wanted = open::table_spec(spec);
+    let opened = table::open_or_create(&*side.catalog, &side.ident, &wanted).await?;
     if opened.created {
-        tracing::info!(table = %ident, "table created");
+        tracing::info!(table = %side.ident, "table created");
     }
     for column in &opened.added {
-        tracing::info!(table = %ident, column, "column added");
+        tracing::info!(table = %side.ident, column, "column added");
     }
     let asked = Arc::clone(inquirer);
     let cluster_id = tokio::task::spawn_blocking(move || asked.cluster_id(PATIENCE))
         .await
         .map_err(|_| Error::Stopping)??;
-    let by_hand = (spec.sink.catalog.kind == CatalogKind::Sql).then(|| Arc::clone(&raw));
-    let mut side = TableSide {
+    side.identity.cluster_id = cluster_id;
+    side.identity.table_uuid = opened.table.metadata().uuid();
+    side.spec_id = opened.table.metadata().default_partition_spec_id();
+    let loaded = side.load().await?;
+    let table_policy: Option<&Policy> = (!loaded.state.is_new()).then_some(&loaded.state.policy);
+    side.policy.revision = side.policy.revision_on(table_policy);
+    Ok(Opened {
+        side,
+        table: opened.table,
+        loaded,
+        raw,
+    })
+}
+
+/// What is needed to load the table, and, once table and cluster are known, to commit to it.
+fn table_side(
+    context: &Context,
+    catalog: Arc<dyn Catalog>,
+    raw: &Arc<dyn RawCommitter>,
+) -> Result<TableSide, Error> {
+    let spec = &context.spec;
+    let by_hand = (spec.sink.catalog.kind == CatalogKind::Sql).then(|| Arc::clone(raw));
+    Ok(TableSide {
         catalog,
         by_hand,
-        ident,
+        ident: open::table_ident(spec)?,
         identity: Identity {
             writer: spec.writer_id.clone(),
-            cluster_id,
+            cluster_id: String::new(),
             installation: context.installation.clone(),
-            table_uuid: opened.table.metadata().uuid(),
+            table_uuid: Uuid::nil(),
             table_ref: "main".to_owned(),
         },
-        spec_id: opened.table.metadata().default_partition_spec_id(),
+        spec_id: 0,
         subscription: open::subscription(spec),
         accept: spec.sink.accept.clone(),
         accept_cluster: spec.source.accept.cluster_id.clone(),
+        on_rollback: spec.sink.on_rollback,
+        memory: Arc::clone(&context.memory),
         policy: open::policy(spec)?,
         processors: context.processors.clone(),
         worker: context.worker.clone(),
@@ -176,27 +208,20 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
         metrics: context.metrics.clone(),
         handled: std::sync::Mutex::default(),
         telling: Mutex::default(),
-    };
-    let loaded = side.load().await?;
-    let table_policy: Option<&Policy> = (!loaded.state.is_new()).then_some(&loaded.state.policy);
-    side.policy.revision = side.policy.revision_on(table_policy);
-    Ok(Opened {
-        side,
-        table: opened.table,
-        state: loaded.state,
-        raw,
     })
 }
 
-/// Compares the cluster with the table, and commits the anchors of partitions that the table does not know. Waits for both.
+/// Compares the cluster with the table, and commits what has to be on the table before anything is read: anchors of partitions that
+/// it does not know, and the step of the epoch after a roll-back. Waits for both.
 pub(super) fn settle_start(
     context: &Context,
     side: &TableSide,
     inquirer: &Inquirer,
-    state: State,
+    loaded: Loaded,
 ) -> Result<State, Error> {
     context.beat();
     let spec = &context.spec;
+    let (state, kept) = (loaded.state, loaded.kept);
     let at_us = context.clock.now_us();
     let topics = inquirer.topics(&open::topics(spec), PATIENCE)?;
     let seen = Seen {
@@ -204,43 +229,47 @@ pub(super) fn settle_start(
         topics: &topics,
         accept: &spec.source.accept.topic_ids,
     };
-    identity::check(&state, &seen, spec)?;
-    let known = known(&state);
-    let truncated = std::mem::take(
-        &mut *context
-            .truncated
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner),
+    // Reading goes on at these offsets, whichever commit they are of.
+    let reached = kept.as_deref().unwrap_or(&state);
+    identity::check(reached, &seen, context)?;
+    let mut jumps = identity::jumps(reached, inquirer, &topics, context)?;
+    let mut kept_anchors = Vec::new();
+    if let Some(kept) = &kept {
+        (jumps, kept_anchors) = keep_offsets(&state, kept, jumps, context.clock.now_us());
+        kept_anchors.retain(|anchor| context.names.contains(&anchor.topic));
+    }
+    let retired = retired(context, &state);
+    let mut known = known(&state);
+    known.extend(
+        kept_anchors
+            .iter()
+            .map(|anchor| TopicPartition::new(anchor.topic.as_str(), anchor.partition)),
     );
-    let jumps = identity::jumps(&state, inquirer, spec, &context.clock, &truncated)?;
-    let asked = state.asked.iter().flat_map(|asked| asked.topics.keys());
-    let retired: BTreeSet<&String> = state
-        .topics
-        .keys()
-        .chain(asked)
-        .filter(|name| !identity::names(spec, name))
-        .collect();
-    let retired: Vec<String> = retired.into_iter().cloned().collect();
     let unknown: Vec<TopicPartition> = partitions(&topics)
         .into_iter()
         .filter(|at| !known.contains(at))
         .collect();
-    if unknown.is_empty() && jumps.is_empty() && retired.is_empty() && !state.is_new() {
+    let nothing = unknown.is_empty() && kept_anchors.is_empty() && jumps.is_empty();
+    if nothing && retired.is_empty() && !state.is_new() && !loaded.reopens {
         return Ok(state);
     }
-    let start_from = if state.is_new() {
+    let start_from = if state.is_new() && kept.is_none() {
         open::start_from(spec)
     } else {
         StartFrom::Earliest
     };
+    let mut anchors = anchors(inquirer, &topics, &unknown, start_from, &context.clock)?;
+    anchors.append(&mut kept_anchors);
     let errand = Errand {
-        anchors: anchors(inquirer, &topics, &unknown, start_from, &context.clock)?,
+        anchors,
         jumps,
         retired,
         asked: Some(asked_partitions(&topics, at_us)),
+        opens: true,
         ..Errand::default()
     };
-    let epoch = state.published.epoch;
+    let stepped = loaded.reopens || state.is_new();
+    let epoch = state.published.epoch - u64::from(stepped);
     let outcome = context
         .runtime
         .block_on(side.settle(&errand, &context.stop, &|error| {
@@ -252,11 +281,21 @@ pub(super) fn settle_start(
         }))?;
     match outcome {
         Outcome::Committed(success) => {
+            side.memory.see(watermark::Seen::of(&success.state));
             note_step(context, epoch, &success.state.published);
             Ok(success.state)
         }
         Outcome::Looked(_) => Ok(context.runtime.block_on(side.load())?.state),
     }
+}
+
+/// The topics that the table or its last answer has, and the specification no longer names.
+fn retired(context: &Context, state: &State) -> Vec<String> {
+    let asked = state.asked.iter().flat_map(|asked| asked.topics.keys());
+    let there: BTreeSet<&String> = state.topics.keys().chain(asked).collect();
+    let mut gone = there.into_iter().collect::<Vec<_>>();
+    gone.retain(|name| !context.names.contains(name));
+    gone.into_iter().cloned().collect()
 }
 
 /// Spreads workers over the interval: the same worker has the same place.

@@ -294,6 +294,7 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
     let mut record = Record {
         commit_id: news.commit_id,
         committed_at_us: floor_second(news.now_us),
+        begins: base.is_new(),
         policy: policy_in_force(base, policy).clone(),
         subscription: topics::derive_subscription(base, news),
         topics: base
@@ -339,7 +340,7 @@ mod tests {
     use super::super::contract;
     use super::super::frontier::{FromRule, Term};
     use super::super::grid::Grid;
-    use super::super::replay::Coverage;
+    use super::super::reading::Coverage;
     use super::super::state::CompleteFrom;
     use super::super::testing::{TOPIC, Table, at, complete_from, from, news, policy};
     use super::*;
