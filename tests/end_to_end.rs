@@ -32,6 +32,8 @@ fn rows_arrive_once_and_the_claim_is_never_early() {
         namespace: own_name("end_to_end"),
         replicas: 1,
         max_delay: Duration::from_secs(2),
+        cell_s: 5,
+        sink: String::new(),
     };
     let ledger = Ledger::start(
         broker,

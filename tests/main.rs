@@ -14,6 +14,7 @@ mod formats;
 mod generated;
 mod house;
 mod late;
+mod lineage;
 mod long_faults;
 mod pipeline;
 mod policy;

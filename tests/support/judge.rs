@@ -99,6 +99,26 @@ impl Verdict {
         );
     }
 
+    /// Fails unless no row is there twice or without having been sent, and every claim was true: a row that is missing lies where
+    /// none of them says complete.
+    #[track_caller]
+    pub(crate) fn assert_no_lie(&self, sent: &[Sent], commits: &[Commit]) {
+        let faults = [&self.doubled, &self.foreign, &self.early];
+        assert!(
+            faults.iter().all(|fault| fault.is_empty()) && self.fallen.is_empty(),
+            "{self:#?}"
+        );
+        let missing: BTreeSet<&Place> = self.missing.iter().collect();
+        let lie = sent
+            .iter()
+            .filter(|one| missing.contains(&one.place))
+            .find(|one| {
+                let mut said = commits.iter();
+                said.any(|commit| says_complete(commit, one.event_time_us))
+            });
+        assert!(lie.is_none(), "said to be complete, and missing: {lie:?}");
+    }
+
     /// Fails unless the claim moved by so many cells, with rows at the edges of what it closed.
     #[track_caller]
     pub(crate) fn assert_moved(&self, cells: i64) {

@@ -11,6 +11,7 @@ pub(crate) mod pipeline;
 pub(crate) mod proxy;
 pub(crate) mod readers;
 pub(crate) mod server;
+pub(crate) mod spark;
 pub(crate) mod trial;
 pub(crate) mod wait;
 pub(crate) mod worker;

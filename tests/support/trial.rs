@@ -89,6 +89,8 @@ impl<'a> Setup<'a> {
             namespace: own_name(self.test),
             replicas: self.workers,
             max_delay: self.max_delay,
+            cell_s: 5,
+            sink: String::new(),
         };
         let plan = |topic: &str, partitions, transactions| Plan {
             topic: topic.to_owned(),

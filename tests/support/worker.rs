@@ -35,6 +35,10 @@ pub(crate) struct Pipeline {
     pub(crate) namespace: String,
     pub(crate) replicas: u32,
     pub(crate) max_delay: Duration,
+    /// The length of a cell, seconds.
+    pub(crate) cell_s: u32,
+    /// Further fields of the sink, as `onRollback: KeepOffsets`, a line each.
+    pub(crate) sink: String,
 }
 
 impl Pipeline {
@@ -47,7 +51,7 @@ impl Pipeline {
         Bounds {
             lateness_us: 1_000_000,
             delay_us,
-            cell_us: 5_000_000,
+            cell_us: i64::from(self.cell_s) * 1_000_000,
         }
     }
 
@@ -71,7 +75,8 @@ spec:
       - {{name: id, type: long, key: true}}
       - {{name: note, type: string}}
     commit: {{interval: 1s}}
-  finalization: {{cell: 5s, allowedLateness: 1s, maxDelay: {delay}s}}
+    {sink}
+  finalization: {{cell: {cell}s, allowedLateness: 1s, maxDelay: {delay}s}}
   worker: {{replicas: {replicas}}}
 ",
             name = self.name,
@@ -81,6 +86,8 @@ spec:
             namespace = self.namespace,
             table = Self::TABLE,
             replicas = self.replicas,
+            sink = self.sink,
+            cell = self.cell_s,
             delay = self.max_delay.as_secs(),
         )
     }
@@ -210,27 +217,39 @@ pub(crate) fn history(catalog: &Catalog, namespace: &str) -> Vec<Commit> {
     lines.filter_map(|line| commit(&line)).collect()
 }
 
+/// What leads to a table's newest snapshot, as PyIceberg reads it: the commits of its writer, the oldest first. Others may have
+/// changed the table as well, and older snapshots may have expired.
+pub(crate) fn ancestry(catalog: &Catalog, namespace: &str) -> Vec<Commit> {
+    let table = format!("{namespace}.{}", Pipeline::TABLE);
+    let text = python("ancestry.py", &["--uri", &catalog.uri(), "--table", &table]);
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+    let own = lines.filter(|line| line["own"] == true);
+    own.map(|line| commit_of(&line)).collect()
+}
+
 /// `None` for a snapshot of somebody else's, which brings no rows here.
 fn commit(line: &Value) -> Option<Commit> {
     assert_eq!(
         line["parent_expired"], false,
         "what expired cannot be judged"
     );
-    let rows = line["rows"]
-        .as_array()
-        .expect("rows")
-        .iter()
-        .map(row)
-        .collect::<Vec<_>>();
     let summary = &line["summary"];
     if summary["tidemark.commit-id"].is_null() {
-        assert_eq!(rows, [], "rows of a stranger");
+        assert_eq!(line["rows"], serde_json::json!([]), "rows of a stranger");
         return None;
     }
     assert!(
         summary["tidemark.gaps"].is_null(),
         "nothing was lost, so there is no gap: {summary}"
     );
+    Some(commit_of(line))
+}
+
+fn commit_of(line: &Value) -> Commit {
+    let rows = line["rows"].as_array().expect("rows");
+    let summary = &line["summary"];
     let before = instant(&summary["tidemark.finalized-before"]);
     let complete =
         before.and_then(|before| Some((instant(&summary["tidemark.complete-from"])?, before)));
@@ -238,12 +257,25 @@ fn commit(line: &Value) -> Option<Commit> {
         .as_str()
         .and_then(|epoch| epoch.parse().ok())
         .unwrap_or(0);
-    Some(Commit {
-        rows,
+    Commit {
+        rows: rows.iter().map(row).collect(),
         epoch,
         complete,
-        gaps: Vec::new(),
-    })
+        gaps: gaps(&summary["tidemark.gaps"]),
+    }
+}
+
+/// Those with both ends, and those that are open as far as they can reach.
+fn gaps(text: &Value) -> Vec<(i64, i64)> {
+    let Some(text) = text.as_str() else {
+        return Vec::new();
+    };
+    let gaps: Value = serde_json::from_str(text).expect("the gaps of a summary");
+    let settled = gaps["settled"].as_array().expect("settled gaps").iter();
+    let open = gaps["open"].as_array().expect("open gaps").iter();
+    let settled = settled.filter_map(|gap| Some((instant(&gap[0])?, instant(&gap[1])?)));
+    let open = open.filter_map(|gap| Some((instant(&gap["from"])?, instant(&gap["to"])?)));
+    settled.chain(open).collect()
 }
 
 fn row(row: &Value) -> ((String, i32, i64), Option<i64>) {
