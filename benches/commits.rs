@@ -365,6 +365,7 @@ fn news(policy: &Policy, minute: i64, now_us: i64) -> Contribution {
             stats: sketch.as_ref().map(Sketch::stats),
             asked_end: Some(AskedEnd {
                 at_us: now_us,
+                heartbeat_us: None,
                 high_watermark: end_offset,
                 delivered: end_offset,
             }),

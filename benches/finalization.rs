@@ -266,8 +266,10 @@ impl Table {
                 stats: times.stats,
                 positions: None,
                 newest_change: times.newest_change,
+                resolved_us: None,
                 asked_end: Some(AskedEnd {
                     at_us: now_us,
+                    heartbeat_us: None,
                     high_watermark: end_offset + 1,
                     delivered: *end_offset,
                 }),

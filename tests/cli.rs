@@ -20,8 +20,8 @@ use tidemark::{
     },
     watermark::{
         Advanced, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Excluded,
-        FromRule, Grid, Identity, LateData, OnJoin, PartitionNews, Policy, State, Term, advance,
-        contract,
+        FromRule, Grid, Heartbeats, Identity, LateData, OnJoin, PartitionNews, Policy, State, Term,
+        advance, contract,
     },
 };
 use uuid::Uuid;
@@ -151,7 +151,9 @@ fn policy() -> Policy {
         },
         window_commits: 3,
         window_duration_us: 0,
-        terms: Term::ALL.into(),
+        terms: [Term::Minimum, Term::CaughtUp].into(),
+        quantile: None,
+        heartbeats: Heartbeats::None,
         complete_from: FromRule::Derived,
         late_data: LateData::Notify,
         on_join: OnJoin::Reopen,
@@ -248,8 +250,10 @@ async fn claimed_table(catalog: &dyn Catalog, ident: &TableIdent) -> Table {
         stats: None,
         positions: None,
         newest_change: None,
+        resolved_us: None,
         asked_end: Some(AskedEnd {
             at_us: at("12:20"),
+            heartbeat_us: None,
             high_watermark: 7,
             delivered: 7,
         }),

@@ -105,6 +105,7 @@ fn check(schema: &serde_json::Value, path: &str) {
             check(&schema["items"], &format!("{path}[]"));
         }
         Some("string") if schema.get("enum").is_none() => bounded("maxLength"),
+        Some("number") => bounded("enum"),
         Some("string" | "integer" | "boolean") => {}
         kind => panic!("{path} has the type {kind:?}"),
     }

@@ -21,4 +21,5 @@ mod policy;
 mod retract;
 mod source;
 mod support;
+mod terms;
 mod topics;

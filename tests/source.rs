@@ -10,7 +10,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
 use tidemark::kafka::{
     Answers, DeadLetters, Error, Event, Header, Inquirer, Mode, Next, Position, Rejected, Settings,
-    Source, StartFrom, TopicPartition, Topics,
+    Source, StartFrom, Tail, TopicPartition, Topics,
 };
 
 use super::support::kafka::{Broker, REQUEST};
@@ -789,4 +789,44 @@ fn unconfirmed_dead_letters_fail_the_batch() {
         .send(&rejected(&at, b"small"), std::iter::empty())
         .unwrap();
     assert_eq!(letters.flush(SOON).unwrap(), 1);
+}
+
+/// What a topic says last is found over markers, records that say nothing and the first record of all, again and again.
+#[test]
+fn tail_finds_the_newest_record_that_means_something() {
+    let broker = Broker::shared();
+    let at = TopicPartition::new(broker.topic("tail", 2), 1);
+    let settings = settings(broker, "tail");
+    let mut tail = Tail::create(&settings, inquirer(broker).into(), &at.topic).unwrap();
+    let mut newest = || {
+        let told = tail.newest(SOON, |message| {
+            let value = String::from_utf8_lossy(message.value()?).into_owned();
+            (value != "noise").then_some((message.offset(), value))
+        });
+        told.unwrap()
+    };
+    assert_eq!(newest(), []);
+    let first = || [(0, "first".to_owned())];
+    broker.write(&at.topic, at.partition, [("k", "first")]);
+    assert_eq!(newest(), first());
+    broker.write(&at.topic, at.partition, vec![("k", "noise"); 50]);
+    assert_eq!(newest(), first(), "50 records further back");
+
+    let producer = transactional(broker, &at.topic);
+    producer.begin_transaction().unwrap();
+    send(&producer, &at, &["second"]);
+    producer.commit_transaction(REQUEST).unwrap();
+    let second = || [(51, "second".to_owned())];
+    assert_eq!(newest(), second());
+    producer.begin_transaction().unwrap();
+    send(&producer, &at, &["aborted"]);
+    assert_eq!(newest(), second(), "an open transaction");
+    producer.abort_transaction(REQUEST).unwrap();
+    assert_eq!(newest(), second());
+    broker.write(&at.topic, at.partition, vec![("k", "noise"); 4_200]);
+    assert_eq!(newest(), [], "too far back");
+
+    let none = Tail::create(&settings, inquirer(broker).into(), "no-such-topic");
+    let refused = none.unwrap().newest(SOON, |_| Some(())).unwrap_err();
+    assert_eq!(refused.reason(), "TopicNotFound");
 }

@@ -1,6 +1,6 @@
 //! The finalization that the benches run under.
 
-use tidemark::watermark::{Bounds, FromRule, Grid, LateData, OnJoin, Policy, Term};
+use tidemark::watermark::{Bounds, FromRule, Grid, Heartbeats, LateData, OnJoin, Policy, Term};
 
 const MINUTE_US: i64 = 60_000_000;
 
@@ -18,6 +18,8 @@ pub(crate) fn policy() -> Policy {
         window_commits: 3,
         window_duration_us: 0,
         terms: [Term::Minimum, Term::CaughtUp].into(),
+        quantile: None,
+        heartbeats: Heartbeats::None,
         complete_from: FromRule::Derived,
         late_data: LateData::Notify,
         on_join: OnJoin::Reopen,

@@ -173,6 +173,10 @@ pub enum Reason {
     PartitionBehind,
     /// A partition brings no rows, and nobody has said that all of it was read.
     PartitionSilent,
+    /// The source has shown no heartbeat since the cell ended: its connector may stand still with rows of the cell.
+    ConnectorSilent,
+    /// The newest watermark that the source sent into a partition lies before the end of the cell.
+    WatermarkMissing,
     /// The broker has not been asked, or has not answered, since the cell ended.
     BrokerNotAsked,
     /// An initial snapshot is being read; its rows say nothing about time.
@@ -324,6 +328,12 @@ impl Reason {
             }
             Self::PartitionSilent => {
                 "allow the term CaughtUp in finalization.terms, or find out why the partition cannot be read to its end"
+            }
+            Self::ConnectorSilent => {
+                "start the connector, or check that it writes heartbeats to source.heartbeatTopic or heartbeatTable and that the client may read them"
+            }
+            Self::WatermarkMissing => {
+                "ends with the next watermark; check that the changefeed runs and sends them (enable-tidb-extension with canal-json)"
             }
             Self::BrokerNotAsked => {
                 "check the broker's answers in the log; it is asked again every commit interval"

@@ -276,7 +276,9 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Findings) {
     if let Some(choices) = schema["enum"].as_array()
         && !choices.contains(value)
     {
-        let choices: Vec<&str> = choices.iter().filter_map(Value::as_str).collect();
+        let choices = choices.iter().filter(|choice| !choice.is_null());
+        let choices: Vec<String> = choices.map(plain).collect();
+        let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
         found.push(
             path,
             Some(value),
@@ -303,7 +305,7 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Findings) {
         (Some("integer"), Value::Number(number)) if number.is_i64() || number.is_u64() => {
             check_number(schema, value, path, found);
         }
-        (Some("boolean"), Value::Bool(_)) | (None, _) => {}
+        (Some("boolean"), Value::Bool(_)) | (Some("number"), Value::Number(_)) | (None, _) => {}
         (Some(kind), _) => {
             let (kind, remedy) = match kind {
                 "object" => ("object", "write fields below it"),
@@ -313,6 +315,7 @@ fn check(schema: &Value, value: &Value, path: &str, found: &mut Findings) {
                     "write a text; put numbers and true or false in quotes",
                 ),
                 "boolean" => ("yes or no", "write true or false"),
+                "number" => ("number", "write a number"),
                 _ => ("whole number", "write a whole number"),
             };
             found.push(path, Some(value), format!("is no {kind}"), remedy);
@@ -449,6 +452,13 @@ fn check_count(
         let remedy = format!("write at most {} {what}", most.unwrap_or_default());
         found.push(path, None, format!("has {count} {what}"), remedy);
     }
+}
+
+/// A choice as a manifest has it.
+fn plain(choice: &Value) -> String {
+    choice
+        .as_str()
+        .map_or_else(|| choice.to_string(), str::to_owned)
 }
 
 fn one_of(choices: &[&str]) -> String {

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::worker::{
-    CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, SecretRef, Term,
+    CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, Quantile, SecretRef, Term,
 };
 
 /// A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.
@@ -47,7 +47,12 @@ use super::worker::{
     validation = Rule::new("self.sink.catalog.type == oldSelf.sink.catalog.type && self.sink.catalog.uri == oldSelf.sink.catalog.uri && has(self.sink.catalog.name) == has(oldSelf.sink.catalog.name) && (!has(self.sink.catalog.name) || self.sink.catalog.name == oldSelf.sink.catalog.name) && has(self.sink.catalog.warehouse) == has(oldSelf.sink.catalog.warehouse) && (!has(self.sink.catalog.warehouse) || self.sink.catalog.warehouse == oldSelf.sink.catalog.warehouse)").message("sink.catalog type, uri, name and warehouse cannot be changed; make another pipeline for another catalog"),
     validation = Rule::new("self.source.format != 'Json' || !has(self.eventTime) || !has(self.eventTime.from) || self.eventTime.from != 'SourceCommit'").message("eventTime.from: SourceCommit needs a source.format that carries it; with Json take Column, Header or RecordTimestamp"),
     validation = Rule::new("!has(self.eventTime) || !has(self.eventTime.from) || self.eventTime.from != 'Column' || (has(self.eventTime.operations) && self.eventTime.operations == 'Creates') || (has(self.finalization) && has(self.finalization.maxAge))").message("eventTime.from: Column needs eventTime.operations: Creates or finalization.maxAge: updates carry old values"),
-    validation = Rule::new("!has(self.source.deadLetter) || !has(self.source.kafka.topics) || !(self.source.deadLetter.topic in self.source.kafka.topics)").message("source.deadLetter.topic is one of source.kafka.topics: its rows would be read again")
+    validation = Rule::new("!has(self.source.deadLetter) || !has(self.source.kafka.topics) || !(self.source.deadLetter.topic in self.source.kafka.topics)").message("source.deadLetter.topic is one of source.kafka.topics: its rows would be read again"),
+    validation = Rule::new("!has(self.finalization) || !has(self.finalization.terms) || !('Heartbeat' in self.finalization.terms) || has(self.source.heartbeatTable)").message("finalization.terms: Heartbeat needs source.heartbeatTable, the topic with the rows of the heartbeat table"),
+    validation = Rule::new("!has(self.source.heartbeatTable) || !has(self.finalization) || !has(self.finalization.terms) || 'Heartbeat' in self.finalization.terms || 'CaughtUp' in self.finalization.terms").message("source.heartbeatTable has no effect without Heartbeat in finalization.terms"),
+    validation = Rule::new("!has(self.source.heartbeatTopic) || !has(self.finalization) || !has(self.finalization.terms) || 'CaughtUp' in self.finalization.terms").message("source.heartbeatTopic has no effect without CaughtUp in finalization.terms"),
+    validation = Rule::new("!has(self.finalization) || !has(self.finalization.terms) || !('Resolved' in self.finalization.terms) || self.source.format in ['TicdcDebeziumJson', 'TicdcSimpleJson', 'CanalJson']").message("finalization.terms: Resolved needs a source.format of TiCDC, which carries it: TicdcDebeziumJson, TicdcSimpleJson or CanalJson"),
+    validation = Rule::new("!has(self.finalization) || !has(self.finalization.terms) || !('Resolved' in self.finalization.terms) || !has(self.eventTime) || !has(self.eventTime.from) || self.eventTime.from == 'SourceCommit'").message("finalization.terms: Resolved speaks of commit times: it needs eventTime.from: SourceCommit")
 )]
 pub struct IngestionPipelineSpec {
     /// Where the rows come from.
@@ -77,6 +82,10 @@ pub struct IngestionPipelineSpec {
 /// The source of the rows.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.heartbeatTopic) || !has(self.heartbeatTable)").message("set one of heartbeatTopic and heartbeatTable: the one caps CaughtUp, the other replaces it"),
+    validation = Rule::new("(!has(self.heartbeatTopic) && !has(self.heartbeatTable)) || self.format == 'DebeziumJson'").message("heartbeatTopic and heartbeatTable go with format: DebeziumJson")
+)]
 pub struct SourceSpec {
     /// The Kafka cluster and the topics.
     pub kafka: KafkaSpec,
@@ -93,6 +102,18 @@ pub struct SourceSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<OnGapName>")]
     pub on_gap: Option<OnGap>,
+    /// The topic of the connector's own heartbeats (`heartbeat.interval.ms`), as `__debezium-heartbeat.shop`.
+    ///
+    /// With it a partition counts as caught up only as long as the connector was alive: one that stops holds the claim instead of looking like a silent source. The heartbeats themselves move nothing forward. Every worker reads the newest one before it asks for the ends of the partitions. It takes effect like a change of `finalization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 249), regex(pattern = r"^[a-zA-Z0-9._-]+$"))]
+    pub heartbeat_topic: Option<String>,
+    /// The topic with the captured rows of a heartbeat table: one that is updated at the source every few seconds (`heartbeat.action.query`), as `shop.public.heartbeat`.
+    ///
+    /// With it the term `Heartbeat` takes the place of `CaughtUp`: a partition counts as complete up to the commit time of the newest such row that came through the connector before the partition was read to its end. It takes effect like a change of `finalization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 249), regex(pattern = r"^[a-zA-Z0-9._-]+$"))]
+    pub heartbeat_table: Option<String>,
     /// Where rows go that cannot be decoded. Without it the pipeline stops at the first one.
     ///
     /// How many went there is part of the claim.
@@ -385,6 +406,9 @@ pub struct SinkAcceptSpec {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[x_kube(validation = Rule::new("!has(self.zone) || (has(self.cell) && self.cell in ['1d', '24h'])").message("zone goes with cell: 1d"))]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("(has(self.terms) && 'Percentile' in self.terms) == has(self.quantile)").message("quantile goes with Percentile in terms, and each needs the other")
+)]
 pub struct FinalizationSpec {
     /// What is finalized at once: a length from `1s` up that divides a day, counted from midnight UTC. Built-in default `1h`.
     ///
@@ -426,12 +450,18 @@ pub struct FinalizationSpec {
     /// How far back the window reaches at least, whatever the number of commits. None by default; at most `24h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_duration: Option<LengthText>,
-    /// What may close a cell: `Minimum` looks at the recent rows, `CaughtUp` at partitions that were read to their end. Built-in default both.
+    /// What may close a cell, 1 to 6 terms: `Minimum` and `Percentile` look at the recent rows, `CaughtUp` at partitions that were read to their end, `Heartbeat` at the heartbeat table, `Resolved` at TiCDC's watermarks, `Clock` at the clock alone. Built-in default `[Minimum, CaughtUp]`.
     ///
-    /// Without `CaughtUp` a partition without new rows holds the claim. Readers can ask which one a claim rests on.
+    /// The term that gets furthest counts. Without `CaughtUp`, `Heartbeat` or `Resolved` a partition without new rows holds the claim. `Percentile` is not held by the few oldest rows of a commit, and leaves less margin. `Resolved` needs none of the bounds; name it only where one changefeed feeds the topics. `Clock` proves nothing: you vouch that a row is in the table within `maxDelay`. Readers can ask which ones a claim rests on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<Vec<TermName>>", length(min = 1, max = 2))]
+    #[schemars(with = "Option<Vec<TermName>>", length(min = 1, max = 6))]
     pub terms: Option<Vec<Term>>,
+    /// Which share of a commit's rows `Percentile` may leave below itself: `0.001`, `0.01` or `0.05`. It goes with `Percentile`; no default.
+    ///
+    /// Every commit keeps all three, so that a change takes effect at once. A greater one is earlier and leaves less margin; rows stay covered by `allowedLateness` with each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<QuantileNumber>")]
+    pub quantile: Option<Quantile>,
     /// From when on the table is complete: `Unbounded` where it holds everything there ever was, or an instant. Worked out by default.
     ///
     /// By default that is the first cell that lies behind the first rows read. Set it only if you know that older rows are there.
@@ -543,7 +573,7 @@ macro_rules! schema_names {
     )*};
 }
 
-schema_names!(FormatName OnGapName OnRollbackName CatalogKindName EncodingName TermName LateDataName OnJoinName UuidText SecretRefSpec);
+schema_names!(FormatName OnGapName OnRollbackName CatalogKindName EncodingName TermName QuantileNumber LateDataName OnJoinName UuidText SecretRefSpec);
 
 inline_schema! {
     LengthText: {"type": "string", "maxLength": 16, "pattern": "^([0-9]{1,9}(ms|s|m|h|d))+$"};
@@ -554,7 +584,8 @@ inline_schema! {
     OnRollbackName: {"type": "string", "enum": ["Replay", "KeepOffsets"]};
     CatalogKindName: {"type": "string", "enum": ["Rest", "Sql"]};
     EncodingName: {"type": "string", "enum": ["Days", "Seconds", "Millis", "Micros", "Nanos", "Iso", "Plain", "Base64", "Hex", "Latin1"]};
-    TermName: {"type": "string", "enum": ["Minimum", "CaughtUp"]};
+    TermName: {"type": "string", "enum": ["Resolved", "Minimum", "Heartbeat", "CaughtUp", "Percentile", "Clock"]};
+    QuantileNumber: {"type": "number", "enum": [0.001, 0.01, 0.05]};
     LateDataName: {"type": "string", "enum": ["Ignore", "Notify", "Reopen"]};
     OnJoinName: {"type": "string", "enum": ["Reopen", "Backfill"]};
     UuidText: {"type": "string", "maxLength": 36, "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"};

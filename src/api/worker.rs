@@ -62,6 +62,9 @@ pub struct Source {
     pub properties: BTreeMap<String, String>,
     /// What the messages are.
     pub format: Format,
+    /// Where the source shows that it is alive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<Heartbeat>,
     /// What happens where rows are lost at the source.
     pub on_gap: OnGap,
     /// Where rows go that cannot be decoded; without one the pipeline stops there.
@@ -80,6 +83,16 @@ pub enum Topics {
     List(Vec<String>),
     /// All whose whole name matches the regular expression.
     Pattern(String),
+}
+
+/// The topic in which the source shows that it is alive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Heartbeat {
+    /// The connector's own heartbeats.
+    Connector(String),
+    /// The captured rows of a table that somebody writes at the source for this purpose.
+    Table(String),
 }
 
 /// Where reading starts.
@@ -516,6 +529,9 @@ pub struct Finalization {
     pub window_duration_us: Option<i64>,
     /// What may close a cell.
     pub terms: Vec<Term>,
+    /// Which share of the rows of the recent commits `Percentile` leaves out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantile: Option<Quantile>,
     /// From when on the table is complete, where that is not worked out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete_from: Option<CompleteFrom>,
@@ -540,10 +556,57 @@ pub struct Finalization {
     strum::IntoStaticStr,
 )]
 pub enum Term {
+    /// The source has said in the partition that the cell is over.
+    Resolved,
     /// The oldest row among the recent commits lies behind the cell.
     Minimum,
+    /// A heartbeat that was committed at the source after the cell was over has come through, and the partition was read to
+    /// its end after that.
+    Heartbeat,
     /// The partition was read to its end after the cell was over.
     CaughtUp,
+    /// All but a small share of the rows of the recent commits lie behind the cell.
+    Percentile,
+    /// The cell was over long enough ago.
+    Clock,
+}
+
+/// A small share of rows. Written as the number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub enum Quantile {
+    /// 0.001
+    Permille,
+    /// 0.01
+    Percent,
+    /// 0.05
+    FivePercent,
+}
+
+impl Quantile {
+    /// Every one.
+    pub const ALL: [Quantile; 3] = [Quantile::Permille, Quantile::Percent, Quantile::FivePercent];
+}
+
+impl From<Quantile> for f64 {
+    fn from(quantile: Quantile) -> f64 {
+        match quantile {
+            Quantile::Permille => 0.001,
+            Quantile::Percent => 0.01,
+            Quantile::FivePercent => 0.05,
+        }
+    }
+}
+
+impl TryFrom<f64> for Quantile {
+    type Error = String;
+
+    fn try_from(share: f64) -> Result<Self, String> {
+        // A number is read and written in full: what is written so comes back the same.
+        let same = |quantile: &Quantile| f64::from(*quantile).to_bits() == share.to_bits();
+        let found = Quantile::ALL.into_iter().find(same);
+        found.ok_or_else(|| format!("{share} is none of 0.001, 0.01, 0.05"))
+    }
 }
 
 /// What rows do that come for a final cell. They are written, whatever is chosen.
@@ -631,7 +694,7 @@ impl EffectiveSpec {
     /// A hash of what decides about the claim; a change of it raises the policy revision.
     #[must_use]
     pub fn policy_hash(&self) -> u64 {
-        short_hash(&self.finalization)
+        short_hash(&(&self.finalization, &self.source.heartbeat))
     }
 }
 

@@ -24,10 +24,18 @@ use crate::{
 /// A reader that accepts less than everything names terms as the table's property writes them.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum TermName {
+    /// The source has said in the partition that the cell is over.
+    Resolved,
     /// The oldest of the recent rows lies behind the cell.
     Minimum,
+    /// A heartbeat from after the cell has come through the source, and the partition was read to its end after that.
+    Heartbeat,
     /// The partition was read to its end after the cell was over.
     CaughtUp,
+    /// All but a small share of the recent rows lie behind the cell.
+    Percentile,
+    /// The cell was over long enough ago.
+    Clock,
 }
 
 /// What `--help` says besides the flags.
@@ -115,8 +123,12 @@ fn exit(answer: &Answer, asked_once: bool) -> Exit {
 
 fn terms(names: &[TermName]) -> BTreeSet<Term> {
     let term = |name: &TermName| match name {
+        TermName::Resolved => Term::Resolved,
         TermName::Minimum => Term::Minimum,
+        TermName::Heartbeat => Term::Heartbeat,
         TermName::CaughtUp => Term::CaughtUp,
+        TermName::Percentile => Term::Percentile,
+        TermName::Clock => Term::Clock,
     };
     names.iter().map(term).collect()
 }

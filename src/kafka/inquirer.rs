@@ -321,7 +321,7 @@ impl Inquirer {
         }
     }
 
-    fn unreachable(&self, question: &'static str, waited: Duration) -> Error {
+    pub(super) fn unreachable(&self, question: &'static str, waited: Duration) -> Error {
         let bootstrap_servers = self.bootstrap_servers.clone();
         Error::Unreachable {
             bootstrap_servers,

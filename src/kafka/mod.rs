@@ -1,8 +1,8 @@
 //! The source: what can be read from Kafka, and how far.
 //!
 //! [`Source`] hands out records, end-of-partition events and rebalances of one consumer; [`Inquirer`] asks questions (which
-//! partitions exist, how far they reach, which topic this is) with a client of its own, from any thread; [`DeadLetters`]
-//! takes what could not be decoded. Nothing here knows a table, and nothing here decides what a position means.
+//! partitions exist, how far they reach, which topic this is) with a client of its own, from any thread; [`Tail`] reads the end
+//! of a topic in which only the newest record counts; [`DeadLetters`] takes what could not be decoded. Nothing here knows a table, and nothing here decides what a position means.
 //!
 //! **A topic that was deleted and made anew is not noticed by the consumer** when it reaches beyond the position: librdkafka
 //! 2.12.1 reads on in it (`rdkafka_topic.c`, "FIXME: an offset reset must be triggered"), and both logs begin with leader
@@ -20,6 +20,7 @@ mod log;
 mod notice;
 mod settings;
 mod sys;
+mod tail;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ pub use dead_letter::{DeadLetters, Rejected};
 pub use inquirer::{Answers, Inquirer, TopicInfo};
 pub use settings::{Settings, Topics};
 pub use sys::{Header, Headers};
+pub use tail::Tail;
 
 /// At most so many source partitions in one pipeline: their state must fit into the table's properties.
 pub const MAX_PARTITIONS: usize = 1_000;

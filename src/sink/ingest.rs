@@ -177,9 +177,13 @@ impl Ingest {
             value: message.value(),
             headers: &headers,
         };
+        let mut resolved_us = None;
         match self.parts.decoder.decode(&record, &mut self.parts.rows) {
             Ok(Decoded::Rows(rows)) => self.counted.rows += rows as u64,
             Ok(Decoded::Signal(signal)) => {
+                if let Signal::Resolved { time_us, .. } = signal {
+                    resolved_us = Some(time_us);
+                }
                 *self.counted.signals.entry(signal_name(signal)).or_default() += 1;
             }
             Err(fault) => reject(
@@ -194,6 +198,9 @@ impl Ingest {
             (record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len)) as u64;
         self.tracks
             .take(message.slot(), message.offset(), message.leader_epoch());
+        if let Some(resolved_us) = resolved_us {
+            self.tracks.promise(message.slot(), resolved_us);
+        }
         Ok(())
     }
 
@@ -386,7 +393,7 @@ fn signal_name(signal: Signal) -> &'static str {
 }
 
 /// The headers of a message, as a decoder asks for them.
-struct MessageHeaders<'m>(Message<'m>);
+pub(super) struct MessageHeaders<'m>(pub(super) Message<'m>);
 
 impl cdc::Headers for MessageHeaders<'_> {
     fn last(&self, name: &str) -> Option<&[u8]> {

@@ -25,6 +25,7 @@ mod commit;
 pub(crate) mod errand;
 pub(crate) mod fence;
 pub(crate) mod finalize;
+mod heartbeat;
 pub(crate) mod identity;
 pub(crate) mod ingest;
 mod load;

@@ -13,7 +13,8 @@ use iceberg::table::Table;
 use super::Error;
 use crate::api::worker::{
     self, CatalogKind as ApiCatalogKind, CompleteFrom, EventTime, Format, LateData as ApiLateData,
-    OnJoin as ApiOnJoin, StartFrom as ApiStartFrom, Term as ApiTerm, TransformKind,
+    OnJoin as ApiOnJoin, Quantile as ApiQuantile, StartFrom as ApiStartFrom, Term as ApiTerm,
+    TransformKind,
 };
 use crate::api::{EffectiveSpec, Reason};
 use crate::cdc::{
@@ -27,7 +28,9 @@ use crate::lake::table::{Column, Partitioning, TableSpec};
 use crate::lake::writer::arrow_schema;
 use crate::process::clock::length;
 use crate::process::secret::Secrets;
-use crate::watermark::{Bounds, FromRule, Grid, LateData, OnJoin, Policy, Term};
+use crate::watermark::{
+    Bounds, FromRule, Grid, Heartbeats, LateData, OnJoin, Policy, Quantile, Term,
+};
 
 /// The finalization that a specification asks for, at revision 0: the table's revision is found when it is loaded.
 ///
@@ -55,6 +58,12 @@ pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
             .iter()
             .map(|term| core_term(*term))
             .collect::<BTreeSet<_>>(),
+        quantile: finalization.quantile.map(core_quantile),
+        heartbeats: match &spec.source.heartbeat {
+            None => Heartbeats::None,
+            Some(worker::Heartbeat::Connector(_)) => Heartbeats::Connector,
+            Some(worker::Heartbeat::Table(_)) => Heartbeats::Table,
+        },
         complete_from: match finalization.complete_from {
             None => FromRule::Derived,
             Some(CompleteFrom::Unbounded) => FromRule::Unbounded,
@@ -74,8 +83,20 @@ pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
 
 fn core_term(term: ApiTerm) -> Term {
     match term {
+        ApiTerm::Resolved => Term::Resolved,
         ApiTerm::Minimum => Term::Minimum,
+        ApiTerm::Heartbeat => Term::Heartbeat,
         ApiTerm::CaughtUp => Term::CaughtUp,
+        ApiTerm::Percentile => Term::Percentile,
+        ApiTerm::Clock => Term::Clock,
+    }
+}
+
+fn core_quantile(quantile: ApiQuantile) -> Quantile {
+    match quantile {
+        ApiQuantile::Permille => Quantile::Permille,
+        ApiQuantile::Percent => Quantile::Percent,
+        ApiQuantile::FivePercent => Quantile::FivePercent,
     }
 }
 
@@ -339,6 +360,18 @@ pub(super) fn decoder(
         Format::Json => Box::new(KeyValue::new(&rows, event_time).map_err(refused)?),
     };
     Ok((rows, decoder))
+}
+
+/// Whether only created rows have a say.
+#[must_use]
+pub(super) fn creates_only(spec: &EffectiveSpec) -> bool {
+    matches!(
+        spec.event_time,
+        EventTime::Column {
+            creates_only: true,
+            ..
+        }
+    )
 }
 
 fn encoding(encoding: worker::Encoding, data_type: worker::ColumnType) -> Encoding {

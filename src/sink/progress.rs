@@ -15,8 +15,8 @@ use crate::api::worker::{
 use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::TopicPartition;
 use crate::watermark::{
-    Claim, CompleteFrom, Excluded, HeldBy, Hold, Policy, Reopened, State, StepCause, Term,
-    is_current,
+    Claim, CompleteFrom, Excluded, Heartbeats, HeldBy, Hold, Policy, Reopened, State, StepCause,
+    Term, is_current,
 };
 
 /// The shared progress of one pipeline.
@@ -295,18 +295,30 @@ fn reason(hold: &Hold, state: &State, cell_end_us: i64, now_us: i64) -> Reason {
         HeldBy::Partition { .. } if state.newest_change.is_some_and(|change| change.snapshot) => {
             Reason::SnapshotRunning
         }
-        HeldBy::Partition { term: None, .. } => Reason::WindowIncomplete,
-        HeldBy::Partition {
-            term: Some(Term::CaughtUp),
-            ..
-        } => Reason::PartitionSilent,
-        HeldBy::Partition { .. } => Reason::PartitionBehind,
+        HeldBy::Partition { .. } if !is_alive(state, cell_end_us) => Reason::ConnectorSilent,
+        HeldBy::Partition { term, .. } => match term {
+            None => Reason::WindowIncomplete,
+            Some(Term::Resolved) => Reason::WatermarkMissing,
+            Some(Term::Minimum | Term::Percentile) => Reason::PartitionBehind,
+            Some(Term::Heartbeat | Term::CaughtUp) => Reason::PartitionSilent,
+            Some(Term::Clock) => Reason::CellOpen,
+        },
     }
+}
+
+/// Whether the source has shown a heartbeat late enough to close the cell, or shows none at all.
+fn is_alive(state: &State, cell_end_us: i64) -> bool {
+    let due_us = cell_end_us + state.policy.bounds.max_delay_us;
+    state.policy.heartbeats == Heartbeats::None || state.newest_heartbeat_us >= Some(due_us)
 }
 
 fn api_term(term: Term) -> ApiTerm {
     match term {
+        Term::Resolved => ApiTerm::Resolved,
         Term::Minimum => ApiTerm::Minimum,
+        Term::Heartbeat => ApiTerm::Heartbeat,
         Term::CaughtUp => ApiTerm::CaughtUp,
+        Term::Percentile => ApiTerm::Percentile,
+        Term::Clock => ApiTerm::Clock,
     }
 }

@@ -7,9 +7,10 @@
 //! It waits for brokers and runs off the polling thread.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use super::heartbeat::SourceHeartbeat;
 use crate::kafka::{Error, Inquirer, StartFrom, TopicInfo, TopicPartition, Topics};
 use crate::process::clock::{Clock, JUMP_TOLERANCE, JumpWatch};
 use crate::watermark::{Anchor, AskedEnd, AskedPartitions, State};
@@ -30,6 +31,8 @@ pub(crate) struct Answer {
     pub unknown: Vec<Anchor>,
     /// Partitions that were asked for and have no answer.
     pub silent: Vec<(TopicPartition, Error)>,
+    /// Why the source's heartbeat could not be read.
+    pub unheard: Option<Error>,
 }
 
 impl Answer {
@@ -42,6 +45,7 @@ impl Answer {
             ends: BTreeMap::new(),
             unknown: Vec::new(),
             silent: Vec::new(),
+            unheard: None,
         }
     }
 }
@@ -50,6 +54,8 @@ impl Answer {
 pub(super) struct Question {
     /// The client to ask with.
     pub inquirer: Arc<Inquirer>,
+    /// The heartbeat of the source, where it has one.
+    pub heartbeat: Option<Arc<Mutex<SourceHeartbeat>>>,
     /// The topics of the pipeline.
     pub topics: Topics,
     /// The clock.
@@ -74,6 +80,15 @@ impl Question {
         let topics = self.inquirer.topics(&self.topics, PATIENCE)?;
         let all = partitions(&topics);
         let own: Vec<TopicPartition> = self.delivered.iter().map(|(at, _)| at.clone()).collect();
+        // Read before the ends are asked for: what was sent before it lies below them.
+        let heartbeat = self.heartbeat.as_ref().map_or(Ok(None), |source| {
+            let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
+            source.newest_us()
+        });
+        let (heartbeat_us, unheard) = match heartbeat {
+            Ok(heartbeat_us) => (heartbeat_us, None),
+            Err(error) => (None, Some(error)),
+        };
         // Asked anew: the clock of the ends may be later than the one of the partitions, never earlier than their question.
         let ends_at_us = self.clock.now_us();
         let answers = if own.is_empty() {
@@ -90,6 +105,7 @@ impl Question {
                     let delivered = delivered.get(&at).copied().unwrap_or(0);
                     let end = AskedEnd {
                         at_us: ends_at_us,
+                        heartbeat_us,
                         high_watermark,
                         delivered,
                     };
@@ -121,6 +137,7 @@ impl Question {
             ends,
             unknown,
             silent,
+            unheard,
         })
     }
 }

@@ -21,6 +21,8 @@ struct Track {
     /// The next offset wanted.
     next: Position,
     reading: bool,
+    /// The newest promise of the source that was read since reading began here. It stays true of every later position.
+    resolved_us: Option<i64>,
     /// Its place in `Rows::partitions`, once it had a row.
     place: Option<usize>,
 }
@@ -66,6 +68,7 @@ impl Tracks {
             start: position.next_offset,
             next: position,
             reading: true,
+            resolved_us: None,
             place,
         });
         let known = state.partition(&at.topic, at.partition);
@@ -105,6 +108,13 @@ impl Tracks {
                 next_offset: offset + 1,
                 leader_epoch: leader_epoch.or(track.next.leader_epoch),
             };
+        }
+    }
+
+    /// The record taken last is the source's promise about everything that comes after it.
+    pub(crate) fn promise(&mut self, slot: u32, resolved_us: i64) {
+        if let Some(Some(track)) = self.slots.get_mut(slot as usize) {
+            track.resolved_us = track.resolved_us.max(Some(resolved_us));
         }
     }
 
@@ -161,6 +171,10 @@ impl Tracks {
                 stats,
                 positions: track.place.map(|place| self.known[place].positions.clone()),
                 newest_change,
+                // Without a batch there is nothing new in it.
+                resolved_us: track
+                    .resolved_us
+                    .filter(|_| track.next.next_offset > track.start),
                 asked_end: None,
             }
         };

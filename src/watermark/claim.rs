@@ -190,9 +190,13 @@ impl State {
                 .entries
                 .first()
                 .map(|entry| entry.committed_at_us);
-            let since_us = match frontier.map(|value| value.term) {
-                Some(Term::Minimum) => newest,
-                Some(Term::CaughtUp) => state.caught_up_us,
+            let since_us = match frontier {
+                Some(value) => match value.term {
+                    Term::Minimum | Term::Percentile => newest,
+                    Term::Resolved | Term::Heartbeat | Term::CaughtUp | Term::Clock => {
+                        Some(value.basis_us)
+                    }
+                },
                 None => newest.max(state.anchor_us),
             };
             limit = Limit {

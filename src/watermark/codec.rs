@@ -17,8 +17,8 @@ use super::amended::{Amended, AmendedCell, LateData, MAX_AMENDED};
 use super::epoch::{Reopened, StepCause};
 use super::event_time::{Bounds, SECOND_US};
 use super::frontier::{
-    FromRule, MAX_WINDOW, NewestChange, OnJoin, OpenGap, PartitionState, PartitionStats, Policy,
-    Term, TopicState, Window, WindowEntry,
+    FromRule, Heartbeats, MAX_WINDOW, NewestChange, OnJoin, OpenGap, PartitionState,
+    PartitionStats, Policy, Quantile, Term, TopicState, Window, WindowEntry,
 };
 use super::gaps::{Gaps, MAX_GAPS};
 use super::grid::Grid;
@@ -154,6 +154,7 @@ impl State {
         put_policy(out, &self.policy);
         put_asked(out, times, self.asked.as_ref());
         put_change(out, self.newest_change);
+        times.put_some(out, self.newest_heartbeat_us);
         put_published(out, times, &self.published);
         let sources = sources(
             self.partitions()
@@ -182,6 +183,7 @@ impl Record {
         let times = Times::against(self.committed_at_us);
         put_signed(out, self.committed_at_us.div_euclid(SECOND_US));
         put_change(out, self.newest_change);
+        times.put_some(out, self.newest_heartbeat_us);
         put(out, self.topic_ids.len() as u64);
         for (topic, id) in &self.topic_ids {
             put_text(out, topic);
@@ -358,6 +360,8 @@ fn put_policy(out: &mut Vec<u8>, policy: &Policy) {
     put_text(out, policy.grid.zone().unwrap_or_default());
     put(out, u64::from(policy.window_commits));
     put_terms(out, &policy.terms);
+    out.push(policy.quantile.map_or(0, |rung| rung as u8 + 1));
+    out.push(policy.heartbeats as u8);
     match policy.complete_from {
         FromRule::Derived => out.push(0),
         FromRule::Unbounded => out.push(1),
@@ -389,6 +393,9 @@ fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
     let (revision, grid, bounds, window_duration_us, window_commits) =
         read.ok_or(Unreadable::Damaged)?;
     let terms = read_terms(reader)?;
+    let quantile = read_quantile(reader).ok_or(Unreadable::Damaged)?;
+    let heartbeats = reader.byte().and_then(Heartbeats::from_repr);
+    let heartbeats = heartbeats.ok_or(Unreadable::Damaged)?;
     let complete_from = match reader.byte() {
         Some(0) => FromRule::Derived,
         Some(1) => FromRule::Unbounded,
@@ -404,10 +411,23 @@ fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
         window_commits,
         window_duration_us,
         terms,
+        quantile,
+        heartbeats,
         complete_from,
         late_data: late_data.ok_or(Unreadable::Damaged)?,
         on_join: on_join.ok_or(Unreadable::Damaged)?,
     })
+}
+
+#[expect(
+    clippy::option_option,
+    reason = "the outer one says whether it could be read"
+)]
+fn read_quantile(reader: &mut Reader<'_>) -> Option<Option<Quantile>> {
+    match reader.byte()?.checked_sub(1) {
+        None => Some(None),
+        Some(rung) => Some(Some(Quantile::from_repr(rung)?)),
+    }
 }
 
 fn put_asked(out: &mut Vec<u8>, times: Times, asked: Option<&AskedPartitions>) {
@@ -737,6 +757,8 @@ fn put_partition(out: &mut Vec<u8>, times: Times, sources: &[&str], state: &Part
     times.put_some(out, state.backfill_before_us);
     times.put_some(out, state.first_least_us);
     times.put_some(out, state.caught_up_us);
+    times.put_some(out, state.heartbeat_us);
+    times.put_some(out, state.resolved_us);
     put_gap(out, times, state.gap);
     times.put_some(out, state.window.dropped_at_us);
     put(out, state.window.entries.len() as u64);
@@ -760,6 +782,8 @@ fn read_partition(
         backfill_before_us: times.read_some(reader)?,
         first_least_us: times.read_some(reader)?,
         caught_up_us: times.read_some(reader)?,
+        heartbeat_us: times.read_some(reader)?,
+        resolved_us: times.read_some(reader)?,
         gap: read_gap(reader, times)?,
         window: Window {
             entries: Vec::new(),
@@ -792,6 +816,7 @@ fn read_state(reader: &mut Reader<'_>) -> Result<State, Unreadable> {
     let policy = read_policy(reader)?;
     let asked = read_asked(reader, times).ok_or(damaged)?;
     let newest_change = read_change(reader).ok_or(damaged)?;
+    let newest_heartbeat_us = times.read_some(reader).ok_or(damaged)?;
     let published = read_published(reader, times)?;
     let topics = read_topics(reader, times).ok_or(damaged)?;
     Ok(State {
@@ -809,6 +834,7 @@ fn read_state(reader: &mut Reader<'_>) -> Result<State, Unreadable> {
         policy,
         asked,
         newest_change,
+        newest_heartbeat_us,
         topics,
         published,
     })
@@ -841,6 +867,8 @@ fn put_news(out: &mut Vec<u8>, times: Times, news: &PartitionRecord, detail: Det
     times.put_some(out, news.anchor_us);
     times.put_some(out, news.backfill_before_us);
     times.put_some(out, news.caught_up_us);
+    times.put_some(out, news.heartbeat_us);
+    times.put_some(out, news.resolved_us);
     put_gap(out, times, news.gap);
     out.push(u8::from(news.stats.is_some()));
     if let Some(stats) = &news.stats {
@@ -853,6 +881,7 @@ fn read_news(reader: &mut Reader<'_>, record: &mut Record) -> Option<()> {
     let times = Times { base: committed_at };
     record.committed_at_us = committed_at.checked_mul(SECOND_US)?;
     record.newest_change = read_change(reader)?;
+    record.newest_heartbeat_us = times.read_some(reader)?;
     for _ in 0..reader.count()? {
         let topic = reader.text()?.to_owned();
         record.topic_ids.insert(topic, read_uuid(reader)?);
@@ -867,6 +896,8 @@ fn read_news(reader: &mut Reader<'_>, record: &mut Record) -> Option<()> {
             anchor_us: times.read_some(reader)?,
             backfill_before_us: times.read_some(reader)?,
             caught_up_us: times.read_some(reader)?,
+            heartbeat_us: times.read_some(reader)?,
+            resolved_us: times.read_some(reader)?,
             gap: read_gap(reader, times)?,
             stats: if flag(reader)? {
                 Some(read_stats(reader, times)?)
@@ -935,6 +966,8 @@ mod tests {
                     dropped_at_us: Some(at("09:00")),
                 },
                 caught_up_us: Some(at("09:50") + odd(1) * SECOND_US),
+                heartbeat_us: (partition % 2 == 1).then_some(at("09:49") + odd(5) * SECOND_US),
+                resolved_us: (partition % 5 == 1).then_some(at("09:48") + odd(4) * SECOND_US),
                 gap: (partition % 3 == 0).then_some(OpenGap {
                     from_us: (partition % 2 == 0).then_some(at("05:00")),
                     restart_us: at("06:00"),
@@ -957,6 +990,10 @@ mod tests {
             record_time_us: at("09:58:01.5"),
             snapshot: true,
         });
+        state.newest_heartbeat_us = Some(at("09:57"));
+        state.policy.terms = Term::ALL.into();
+        state.policy.quantile = Some(Quantile::FivePercent);
+        state.policy.heartbeats = Heartbeats::Table;
         state.published.finalized_before_us = Some(at("09:00"));
         state.published.complete_from = CompleteFrom::From(at("08:00"));
         state.published.evidence = Term::ALL.into_iter().collect();
@@ -1050,8 +1087,8 @@ mod tests {
             State::decode(&STANDARD.encode(&framed)),
             Err(Unreadable::Damaged)
         );
-        let mut reader = Reader::new(&[1, 6]);
-        assert_eq!(read_terms(&mut reader), Err(Unreadable::Term { byte: 6 }));
+        let mut reader = Reader::new(&[1, 7]);
+        assert_eq!(read_terms(&mut reader), Err(Unreadable::Term { byte: 7 }));
     }
 
     #[test]
@@ -1124,6 +1161,7 @@ mod tests {
             topics: BTreeSet::new(),
             asked: None,
             newest_change: None,
+            newest_heartbeat_us: None,
             topic_ids: BTreeMap::new(),
             partitions: BTreeMap::new(),
         }

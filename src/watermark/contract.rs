@@ -19,7 +19,7 @@ use super::claim::Claim;
 use super::codec::{Detail, Unreadable};
 use super::epoch::{Reopened, StepCause};
 use super::event_time::{Bounds, SECOND_US};
-use super::frontier::{FromRule, OnJoin, Policy, Term};
+use super::frontier::{FromRule, Heartbeats, OnJoin, Policy, Quantile, Term};
 use super::gaps::Gaps;
 use super::grid::Grid;
 use super::order::{MAX_RETRACTED, Retracted};
@@ -488,6 +488,7 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
             .collect(),
         asked: read.some(PARTITIONS_ASKED, parse_asked)?,
         newest_change: None,
+        newest_heartbeat_us: None,
         topic_ids: BTreeMap::new(),
         partitions: BTreeMap::new(),
     };
@@ -703,7 +704,7 @@ fn policy_text(policy: &Policy) -> String {
     };
     let zone = policy.grid.zone();
     let zone = zone.map_or_else(String::new, |name| format!(",zone={name}"));
-    format!(
+    let mut text = format!(
         "cell={}{zone},{},window={},window-duration={},terms={},from={from},late={},join={}",
         length_text(policy.grid.cell_us()),
         bounds_text(&policy.bounds),
@@ -712,7 +713,17 @@ fn policy_text(policy: &Policy) -> String {
         terms.join("+"),
         policy.late_data.label(),
         policy.on_join.label(),
-    )
+    );
+    if let Some(rung) = policy.quantile {
+        text.push_str(",quantile=");
+        text.push_str(rung.label());
+    }
+    text.push_str(match policy.heartbeats {
+        Heartbeats::None => "",
+        Heartbeats::Connector => ",heartbeats=connector",
+        Heartbeats::Table => ",heartbeats=table",
+    });
+    text
 }
 
 fn parse_policy(text: &str) -> Option<Policy> {
@@ -732,6 +743,16 @@ fn parse_policy(text: &str) -> Option<Policy> {
         window_commits: pairs.get("window")?.parse().ok()?,
         window_duration_us: parse_length(pairs.get("window-duration")?)?,
         terms: terms.map(Term::from_label).collect::<Option<_>>()?,
+        quantile: match pairs.get("quantile") {
+            Some(label) => Some(Quantile::from_label(label)?),
+            None => None,
+        },
+        heartbeats: match pairs.get("heartbeats") {
+            None => Heartbeats::None,
+            Some(&"connector") => Heartbeats::Connector,
+            Some(&"table") => Heartbeats::Table,
+            Some(_) => return None,
+        },
         complete_from: match *pairs.get("from")? {
             "derived" => FromRule::Derived,
             UNBOUNDED => FromRule::Unbounded,

@@ -186,8 +186,16 @@ impl Sketch {
     /// An estimate of a quantile, `q` from 0 to 1, between least and greatest.
     #[must_use]
     pub fn quantile(&self, q: f64) -> i64 {
-        let total: f64 = self.centroids.iter().map(|c| c.weight).sum();
-        let rank = q.clamp(0.0, 1.0) * total;
+        self.at(q.clamp(0.0, 1.0) * self.weight())
+    }
+
+    fn weight(&self) -> f64 {
+        self.centroids.iter().map(|c| c.weight).sum()
+    }
+
+    /// The value at a rank, where the row numbered `n` from 1 lies at `n - 0.5`.
+    fn at(&self, rank: f64) -> i64 {
+        let total = self.weight();
         let (mut before, mut left) = (0.0, (as_float(self.least_us), 0.0));
         for centroid in &self.centroids {
             let middle = before + centroid.weight / 2.0;
@@ -206,7 +214,8 @@ impl Sketch {
         PartitionStats {
             rows: self.count,
             least_us: self.least_us,
-            ladder_us: LADDER.map(|q| self.quantile(q)),
+            // Half a row lower, so that among few rows none is above the row of that share.
+            ladder_us: LADDER.map(|rung| self.at(rung.share() * self.weight() - 0.5)),
             greatest_us: self.greatest_us,
         }
     }

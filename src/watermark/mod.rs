@@ -50,8 +50,8 @@ pub use event_time::{
     in_range,
 };
 pub use frontier::{
-    FromRule, LADDER, MAX_WINDOW, NewestChange, OnJoin, OpenGap, PartitionState, PartitionStats,
-    Policy, Term, TermValue, TopicState, View, Window, WindowEntry,
+    FromRule, Heartbeats, LADDER, MAX_WINDOW, NewestChange, OnJoin, OpenGap, PartitionState,
+    PartitionStats, Policy, Quantile, Term, TermValue, TopicState, View, Window, WindowEntry,
 };
 pub use gaps::{Gaps, MAX_GAPS};
 pub use grid::{Grid, NoGrid};

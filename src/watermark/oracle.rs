@@ -2,7 +2,8 @@
 //!
 //! A world of partitions, workers and one table takes random steps: rows with delays within L and D, silent partitions,
 //! moved and new ones, batches sealed before the consumer has gone on, rivals that commit on what others left, heads of logs
-//! lost, state read back or rebuilt at every commit. The oracle knows every row and judges what was published.
+//! lost, promises and heartbeats of the source, connectors that stop and send everything later, state read back or rebuilt at
+//! every commit. The oracle knows every row and judges what was published.
 //!
 //! The oracle is judged, too: rules that are known to be wrong are planted, and it must find each.
 
@@ -27,6 +28,15 @@ struct Row {
     position: i64,
     commit_us: i64,
     replay: bool,
+    /// No row: the source promises that none with an earlier event time comes behind it.
+    promise: bool,
+}
+
+impl Row {
+    /// Whether it has a say.
+    fn counts(&self) -> bool {
+        !self.replay && !self.promise
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -66,6 +76,15 @@ enum Step {
     Recall {
         how: u8,
     },
+    /// The source promises as much as it can less this part of D, to every partition.
+    Promise {
+        less: u8,
+    },
+    /// The connector shows that it is alive.
+    Beat,
+    /// The connector stops; what happens at the source meanwhile it sends when it is back.
+    Stop,
+    Start,
     /// The usual day: a row of each partition, each worker reads and commits.
     Flow {
         delay: u8,
@@ -93,6 +112,12 @@ enum Wrong {
     NoLateness,
     /// A start offset anchored at the clock of long ago.
     AnchorTooEarly,
+    /// A promise that the consumer has read behind the end of the batch.
+    PromiseAhead,
+    /// A stopped connector looks like a silent one.
+    StopUnheard,
+    /// The heartbeat that is the newest at the commit, not at the question.
+    HeartbeatAtCommit,
 }
 
 #[derive(Clone, Debug)]
@@ -118,11 +143,22 @@ struct Held {
     asked: Option<AskedEnd>,
 }
 
+/// The connector in front of the logs.
+#[derive(Clone, Debug, Default)]
+struct Connector {
+    stopped: bool,
+    /// Rows that wait for it, with their partitions.
+    waiting: Vec<(usize, Row)>,
+    /// Its newest heartbeat.
+    beat_us: Option<i64>,
+}
+
 struct World {
     plan: Plan,
     wrong: Wrong,
     now_us: i64,
     logs: Vec<Vec<Row>>,
+    connector: Connector,
     log_start: Vec<i64>,
     /// Rows of a log that are never read.
     skipped: Vec<i64>,
@@ -133,6 +169,8 @@ struct World {
     properties: HashMap<String, String>,
     lineage: Lineage<'static>,
     commits: u128,
+    /// The terms that any claim has rested on.
+    evidence: BTreeSet<Term>,
 }
 
 type Found = Result<(), String>;
@@ -150,6 +188,7 @@ impl World {
         World {
             now_us: T0,
             logs: vec![Vec::new(); partitions],
+            connector: Connector::default(),
             log_start: vec![0; partitions],
             skipped: Vec::new(),
             owner: (0..partitions).map(|p| p % workers).collect(),
@@ -159,6 +198,7 @@ impl World {
             properties: HashMap::new(),
             lineage: Lineage::default(),
             commits: 0,
+            evidence: BTreeSet::new(),
             plan,
             wrong,
         }
@@ -209,7 +249,8 @@ impl World {
                 // What the last owner holds stays with it: a zombie, should it come back.
                 self.owner[partition] = worker % self.plan.workers;
             }
-            Step::Add if partitions < 6 => {
+            // Behind a connector that stops D holds no longer for partitions that nobody has asked for.
+            Step::Add if partitions < 6 && !self.may_stop() => {
                 self.logs.push(Vec::new());
                 self.log_start.push(0);
                 self.owner.push(partitions % self.plan.workers);
@@ -217,6 +258,10 @@ impl World {
             Step::Add => {}
             Step::LoseHead { partition, rows } => self.lose_head(partition % partitions, rows),
             Step::Recall { how } => return self.recall(how),
+            Step::Promise { less } => self.promise(less),
+            Step::Beat => self.beat(),
+            Step::Stop => self.connector.stopped = self.may_stop(),
+            Step::Start => self.start(),
             Step::Flow { delay } => {
                 for partition in 0..partitions {
                     self.produce(partition, 50, delay, 0);
@@ -235,28 +280,81 @@ impl World {
     fn produce(&mut self, partition: usize, wait_ms: i64, delay: u8, group: u8) {
         self.now_us += wait_ms * 1000;
         let bounds = &self.plan.policy.bounds;
-        let log = &mut self.logs[partition];
-        let newest = log
-            .iter()
-            .filter(|row| !row.replay)
+        let waiting = self.connector.waiting.iter();
+        let waiting = waiting
+            .filter(|(of, _)| *of == partition)
+            .map(|(_, row)| row);
+        let sent = self.logs[partition].iter();
+        let promised = sent
+            .clone()
+            .filter(|row| row.promise)
             .map(|row| row.event_us)
             .max();
+        let sent = sent.chain(waiting).filter(|row| row.counts());
+        let newest = sent.clone().map(|row| row.event_us).max();
         let (most, least) = (
             bounds.max_delay_us - 2 * SKEW,
             -(bounds.max_future_skew_us - 2 * SKEW),
         );
         let delay_us = least + (most - least) * i64::from(delay) / 255;
         let floor = newest.map_or(i64::MIN, |newest| newest - bounds.allowed_lateness_us);
-        let event_us = (self.now_us - delay_us).max(floor);
-        let position = log.iter().map(|row| row.position).max().unwrap_or(0) + 1;
+        let event_us = (self.now_us - delay_us)
+            .max(floor)
+            .max(promised.unwrap_or(i64::MIN));
+        let position = sent.map(|row| row.position).max().unwrap_or(0) + 1;
         let row = Row {
             event_us,
             record_us: self.now_us,
             position,
             commit_us: self.now_us,
             replay: false,
+            promise: false,
         };
-        log.extend(std::iter::repeat_n(row, usize::from(group % 3) + 1));
+        let rows = std::iter::repeat_n(row, usize::from(group % 3) + 1);
+        if self.connector.stopped {
+            self.connector
+                .waiting
+                .extend(rows.map(|row| (partition, row)));
+        } else {
+            self.logs[partition].extend(rows);
+        }
+    }
+
+    /// Whether the settings can tell a stopped connector, or a wrong rule says that they can.
+    fn may_stop(&self) -> bool {
+        self.plan.policy.heartbeats != Heartbeats::None || self.wrong == Wrong::StopUnheard
+    }
+
+    fn beat(&mut self) {
+        if !self.connector.stopped {
+            self.connector.beat_us = Some(self.now_us);
+        }
+    }
+
+    fn start(&mut self) {
+        self.connector.stopped = false;
+        for (partition, row) in std::mem::take(&mut self.connector.waiting) {
+            let record_us = self.now_us;
+            self.logs[partition].push(Row { record_us, ..row });
+        }
+    }
+
+    /// What comes later is not older, whatever its delay. A promise may be older than the one before.
+    fn promise(&mut self, less: u8) {
+        if self.connector.stopped || !self.plan.policy.terms.contains(&Term::Resolved) {
+            return;
+        }
+        let less_us = self.plan.policy.bounds.max_delay_us * i64::from(less) / 255;
+        for log in &mut self.logs {
+            log.push(Row {
+                event_us: self.now_us - less_us,
+                record_us: self.now_us,
+                position: 0,
+                commit_us: self.now_us,
+                replay: false,
+                promise: true,
+            });
+        }
     }
 
     fn redeliver(&mut self, partition: usize, back: usize) {
@@ -264,12 +362,12 @@ impl World {
         let greatest = log.iter().map(|row| row.position).max().unwrap_or(0);
         let again: Vec<Row> = log
             .iter()
-            .filter(|row| !row.replay && row.position < greatest)
+            .filter(|row| row.counts() && row.position < greatest)
             .rev()
             .take(back)
             .cloned()
             .collect();
-        if self.plan.redeliver && !self.plan.latest {
+        if self.plan.redeliver && !self.plan.latest && !self.connector.stopped {
             log.extend(again.into_iter().rev().map(|row| Row {
                 record_us: self.now_us,
                 replay: true,
@@ -340,7 +438,7 @@ impl World {
                 };
                 held.rows.push((held.position, row.clone()));
                 held.position += 1;
-                if bounds.say(&time_of(row, false), now_us) != Say::Yes {
+                if !row.promise && bounds.say(&time_of(row, false), now_us) != Say::Yes {
                     return Err(format!("a row within the bounds has no say: {row:?}"));
                 }
             }
@@ -363,11 +461,13 @@ impl World {
             topics: BTreeMap::from([(TOPIC.to_owned(), numbers)]),
         });
         let at_us = self.clock(worker);
+        let heartbeat_us = self.connector.beat_us;
         for partition in self.owned(worker) {
             let high_watermark = i64::try_from(self.logs[partition].len()).unwrap();
             if let Some(held) = self.hold(worker, partition) {
                 held.asked = Some(AskedEnd {
                     at_us,
+                    heartbeat_us,
                     high_watermark,
                     delivered: held.position,
                 });
@@ -430,7 +530,7 @@ impl World {
         let batch: Vec<Row> = batch.collect();
         let mut positions = held.positions.clone();
         let mut digest = Digest::default();
-        for row in &batch {
+        for row in batch.iter().filter(|row| !row.promise) {
             let before = positions.incarnations().first().map(|known| known.position);
             let mut replayed = positions
                 .judge("db/1", row.position, Some(row.commit_us))
@@ -460,6 +560,7 @@ impl World {
         let mut asked_end = held.asked;
         if let Some(end) = &mut asked_end {
             match self.wrong {
+                Wrong::HeartbeatAtCommit => end.heartbeat_us = self.connector.beat_us,
                 Wrong::ConsumerPosition if held.position >= end.high_watermark => {
                     (end.high_watermark, end.delivered) = (held.sealed, 0);
                 }
@@ -470,7 +571,7 @@ impl World {
                 _ => {}
             }
         }
-        news.rows += batch.len() as u64;
+        news.rows += batch.iter().filter(|row| !row.promise).count() as u64;
         news.event_times = Sketch::merge(news.event_times.iter().chain(&sketch));
         let own = PartitionNews {
             topic: TOPIC.to_owned(),
@@ -481,9 +582,21 @@ impl World {
             stats,
             positions: (!batch.is_empty()).then_some(positions),
             newest_change: None,
+            resolved_us: self.promised(held),
             asked_end,
         };
         (own, batch)
+    }
+
+    /// The newest promise in the batch.
+    fn promised(&self, held: &Held) -> Option<i64> {
+        let batch = held
+            .rows
+            .iter()
+            .filter(|(offset, _)| *offset < held.sealed || self.wrong == Wrong::PromiseAhead);
+        let promises = batch.filter(|(_, row)| row.promise);
+        let newest = promises.map(|(_, row)| row.event_us).max();
+        newest.filter(|_| held.sealed > held.start)
     }
 
     fn anchor(&mut self) -> Found {
@@ -499,6 +612,7 @@ impl World {
             self.skipped.extend(
                 self.logs[partition][..usize::try_from(offset).unwrap()]
                     .iter()
+                    .filter(|row| row.counts())
                     .map(|row| row.event_us),
             );
             news.anchors.push(Anchor {
@@ -533,7 +647,7 @@ impl World {
             let lost = &self.logs[partition][from..usize::try_from(jump.offset).unwrap()];
             self.skipped.extend(
                 lost.iter()
-                    .filter(|row| !row.replay)
+                    .filter(|row| row.counts())
                     .map(|row| row.event_us),
             );
         }
@@ -542,7 +656,7 @@ impl World {
             let lost = &self.logs[partition][..usize::try_from(anchor.offset).unwrap()];
             self.skipped.extend(
                 lost.iter()
-                    .filter(|row| !row.replay)
+                    .filter(|row| row.counts())
                     .map(|row| row.event_us),
             );
         }
@@ -557,7 +671,7 @@ impl World {
         self.land(&news, &rows)?;
         for (partition, rows, sealed) in taken {
             let held = self.held[worker].get_mut(&partition).unwrap();
-            for row in rows {
+            for row in rows.into_iter().filter(|row| !row.promise) {
                 held.positions
                     .judge("db/1", row.position, Some(row.commit_us));
             }
@@ -574,10 +688,12 @@ impl World {
             advance(&self.table, &self.plan.policy, news).map_err(|misfit| misfit.to_string())?;
         let says: Vec<i64> = rows
             .iter()
-            .filter(|row| !row.replay)
+            .filter(|row| row.counts())
             .map(|row| row.event_us)
             .collect();
-        if let Some(claim_us) = base.finalized_before_us
+        // What the clock alone carries is its owner's word: the rows that break it are counted.
+        let vouched = base.evidence.contains(&Term::Clock);
+        if let Some(claim_us) = base.finalized_before_us.filter(|_| !vouched)
             && let Some(early) = says.iter().find(|us| **us < claim_us)
         {
             return Err(format!(
@@ -586,9 +702,11 @@ impl World {
                 contract::iso(*early)
             ));
         }
-        if next.late.rows() > 0 {
-            return Err(format!("late rows that are not late: {:?}", next.late));
+        let early = |us: &&i64| Some(**us) < base.finalized_before_us;
+        if next.late.rows() != says.iter().filter(early).count() as u64 {
+            return Err(format!("the late rows are others: {:?}", next.late));
         }
+        self.evidence.extend(&next.claim.evidence);
         if next.state.published.finalized_before_us < base.finalized_before_us {
             return Err("the claim fell".to_owned());
         }
@@ -720,6 +838,7 @@ impl World {
 
     /// Everything is read, nothing more comes: every cell up to now less D must be published in a few rounds.
     fn drain(&mut self) -> Found {
+        self.start();
         for _ in 0..6 {
             for worker in 0..self.plan.workers {
                 self.poll(worker, usize::MAX)?;
@@ -730,6 +849,8 @@ impl World {
         let bounds = &self.plan.policy.bounds;
         self.now_us += bounds.max_delay_us + 2 * self.plan.policy.grid.cell_us();
         for _ in 0..4 {
+            self.beat();
+            self.promise(0);
             for worker in 0..self.plan.workers {
                 self.poll(worker, usize::MAX)?;
                 self.seal(worker);
@@ -737,7 +858,8 @@ impl World {
                 self.commit(worker)?;
             }
         }
-        if self.plan.policy.terms.contains(&Term::CaughtUp) {
+        let of_window = BTreeSet::from([Term::Minimum, Term::Percentile]);
+        if !self.plan.policy.terms.is_subset(&of_window) {
             self.judge_due(0)?;
         }
         self.flow()
@@ -753,6 +875,8 @@ impl World {
             for partition in 0..self.logs.len() {
                 self.produce(partition, 0, 255, 0);
             }
+            self.beat();
+            self.promise(0);
             for worker in 0..self.plan.workers {
                 self.poll(worker, usize::MAX)?;
                 self.seal(worker);
@@ -824,23 +948,37 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(|how| Step::Recall { how }),
         10 => any::<u8>().prop_map(|delay| Step::Flow { delay }),
         2 => (0_i64..3000).prop_map(|wait_ms| Step::Wait { wait_ms }),
+        1 => any::<u8>().prop_map(|less| Step::Promise { less }),
+        2 => Just(Step::Beat),
+        1 => Just(Step::Stop),
+        2 => Just(Step::Start),
     ]
 }
 
 fn policy() -> impl Strategy<Value = Policy> {
     let cell = prop_oneof![Just(1_i64), Just(5)];
     let terms = prop_oneof![
-        1 => Just(vec![Term::Minimum]),
-        1 => Just(vec![Term::CaughtUp]),
-        3 => Just(vec![Term::Minimum, Term::CaughtUp]),
+        1 => Just((vec![Term::Minimum], Heartbeats::None)),
+        1 => Just((vec![Term::CaughtUp], Heartbeats::None)),
+        3 => Just((vec![Term::Minimum, Term::CaughtUp], Heartbeats::None)),
+        1 => Just((vec![Term::Percentile], Heartbeats::None)),
+        1 => Just((vec![Term::Minimum, Term::CaughtUp, Term::Percentile], Heartbeats::None)),
+        1 => Just((vec![Term::CaughtUp], Heartbeats::Connector)),
+        1 => Just((vec![Term::Minimum, Term::CaughtUp], Heartbeats::Connector)),
+        1 => Just((vec![Term::Heartbeat], Heartbeats::Table)),
+        1 => Just((vec![Term::Minimum, Term::Heartbeat], Heartbeats::Table)),
+        1 => Just((vec![Term::Resolved], Heartbeats::None)),
+        1 => Just((vec![Term::Resolved, Term::Minimum, Term::Heartbeat], Heartbeats::Table)),
+        1 => Just((vec![Term::Minimum, Term::Clock], Heartbeats::None)),
     ];
+    let quantile = prop::sample::select(LADDER.to_vec());
     let lengths = (0_i64..4000, 1000_i64..6000, 1000_i64..4000);
     (
         cell,
         lengths,
         1_u32..4,
         prop_oneof![Just(0_i64), Just(10)],
-        terms,
+        (terms, quantile),
     )
         .prop_map(
             |(cell, (lateness_ms, delay_ms, skew_ms), window_commits, duration, terms)| Policy {
@@ -854,7 +992,9 @@ fn policy() -> impl Strategy<Value = Policy> {
                 },
                 window_commits,
                 window_duration_us: duration * SECOND_US,
-                terms: terms.into_iter().collect::<BTreeSet<_>>(),
+                quantile: terms.0.0.contains(&Term::Percentile).then_some(terms.1),
+                terms: terms.0.0.into_iter().collect::<BTreeSet<_>>(),
+                heartbeats: terms.0.1,
                 complete_from: FromRule::Derived,
                 late_data: LateData::Notify,
                 on_join: OnJoin::Reopen,
@@ -902,12 +1042,65 @@ fn find(wrong: Wrong) -> Option<String> {
         let mut plan = plan().new_tree(&mut runner).unwrap().current();
         // Where the rule matters most: small cells, and the term that it belongs to alone.
         plan.policy.grid = Grid::new(SECOND_US).unwrap();
-        plan.policy.terms = BTreeSet::from([match wrong {
-            Wrong::ConsumerPosition | Wrong::ClockAfterAnswer => Term::CaughtUp,
-            _ => Term::Minimum,
-        }]);
+        let (term, heartbeats) = match wrong {
+            Wrong::ConsumerPosition | Wrong::ClockAfterAnswer | Wrong::StopUnheard => {
+                (Term::CaughtUp, Heartbeats::None)
+            }
+            Wrong::HeartbeatAtCommit => (Term::Heartbeat, Heartbeats::Table),
+            Wrong::PromiseAhead => (Term::Resolved, Heartbeats::None),
+            _ => (Term::Minimum, Heartbeats::None),
+        };
+        plan.policy.terms = BTreeSet::from([term]);
+        plan.policy.heartbeats = heartbeats;
+        if matches!(wrong, Wrong::RoundedUp | Wrong::NoLateness) {
+            plan.policy.window_commits = 1;
+        }
+        if wrong == Wrong::RoundedUp {
+            plan.policy.bounds.allowed_lateness_us = 0;
+        }
+        if let Some(steps) = occasion(wrong) {
+            (plan.partitions, plan.workers) = (1, 1);
+            plan.steps.extend(steps);
+        }
         World::new(plan, wrong).run().err()
     })
+}
+
+/// What has to happen for a rule to show that seldom matters: the oldest row that may be waits behind what was read or sent.
+fn occasion(wrong: Wrong) -> Option<Vec<Step>> {
+    let oldest = || Step::Produce {
+        partition: 0,
+        wait_ms: 0,
+        delay: 255,
+        group: 0,
+    };
+    let all = || Step::Poll {
+        worker: 0,
+        rows: usize::MAX,
+    };
+    let long = || std::iter::repeat_n(Step::Wait { wait_ms: 3_000 }, 3);
+    let (seal, ask) = (Step::Seal { worker: 0 }, Step::Ask { worker: 0 });
+    let commit = || Step::Commit { worker: 0 };
+    let mut steps = vec![Step::Start, Step::Beat, Step::Flow { delay: 128 }];
+    match wrong {
+        Wrong::PromiseAhead => {
+            steps.extend([oldest(), all(), seal, oldest()]);
+            steps.extend(long());
+            steps.extend([Step::Promise { less: 0 }, all(), ask, commit()]);
+        }
+        Wrong::StopUnheard => {
+            steps.extend([Step::Stop, oldest()]);
+            steps.extend(long());
+            steps.extend([ask, commit()]);
+        }
+        Wrong::HeartbeatAtCommit => {
+            steps.extend([Step::Stop, oldest()]);
+            steps.extend(long());
+            steps.extend([ask, Step::Start, Step::Beat, commit()]);
+        }
+        _ => return None,
+    }
+    Some(steps)
 }
 
 /// An oracle that lets a wrong rule pass proves nothing of the right ones.
@@ -921,6 +1114,9 @@ fn the_oracle_finds_every_planted_rule() {
         (Wrong::RoundedUp, "was published, then came"),
         (Wrong::NoLateness, ""),
         (Wrong::AnchorTooEarly, "was never read"),
+        (Wrong::PromiseAhead, "was published, then came"),
+        (Wrong::StopUnheard, "was published, then came"),
+        (Wrong::HeartbeatAtCommit, "was published, then came"),
     ];
     for (wrong, way) in wrongs {
         let found = find(wrong);
@@ -929,4 +1125,18 @@ fn the_oracle_finds_every_planted_rule() {
             "{wrong:?} is found as {found:?}"
         );
     }
+}
+
+/// A stream in which a term never carries a claim says nothing about that term.
+#[test]
+fn every_term_carries_some_claim() {
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let mut seen = BTreeSet::new();
+    for _ in 0..100 {
+        let plan = plan().new_tree(&mut runner).unwrap().current();
+        let world = World::new(plan, Wrong::None).run();
+        seen.extend(world.map(|world| world.evidence).unwrap_or_default());
+    }
+    assert_eq!(seen, Term::ALL.into());
 }

@@ -98,6 +98,8 @@ pub struct State {
     pub asked: Option<AskedPartitions>,
     /// The newest change read.
     pub newest_change: Option<NewestChange>,
+    /// The newest heartbeat of the source that any commit knew of; only to explain what holds.
+    pub newest_heartbeat_us: Option<i64>,
     /// What is known of each partition.
     pub topics: BTreeMap<String, TopicState>,
     /// What is claimed.
@@ -121,6 +123,10 @@ pub struct PartitionRecord {
     pub stats: Option<PartitionStats>,
     /// Everything appended before this instant is in the table.
     pub caught_up_us: Option<i64>,
+    /// The newest heartbeat before which everything sent is in the table.
+    pub heartbeat_us: Option<i64>,
+    /// The newest promise of the source that was read from it.
+    pub resolved_us: Option<i64>,
     /// A gap that opens before the rows of this commit.
     pub gap: Option<OpenGap>,
     /// Its source positions after this commit.
@@ -146,6 +152,8 @@ pub struct Record {
     pub asked: Option<AskedPartitions>,
     /// The newest change, as in force with it.
     pub newest_change: Option<NewestChange>,
+    /// The newest heartbeat, as in force with it.
+    pub newest_heartbeat_us: Option<i64>,
     /// The ids of the topics with news.
     pub topic_ids: BTreeMap<String, Uuid>,
     /// The partitions with news.
@@ -165,6 +173,7 @@ impl State {
             policy,
             asked: None,
             newest_change: None,
+            newest_heartbeat_us: None,
             topics: BTreeMap::new(),
             published: Published {
                 epoch: 1,
@@ -212,6 +221,7 @@ impl State {
         self.retire(&record.topics);
         self.asked.clone_from(&record.asked);
         self.newest_change = record.newest_change;
+        self.newest_heartbeat_us = record.newest_heartbeat_us;
         for ((topic, partition), news) in &record.partitions {
             let known = self.topics.entry(topic.clone()).or_default();
             if let Some(id) = record.topic_ids.get(topic) {
@@ -290,6 +300,8 @@ impl PartitionState {
         if news.reset {
             self.window = Window::default();
             self.caught_up_us = None;
+            self.heartbeat_us = None;
+            self.resolved_us = None;
             self.positions = SourcePositions::default();
             self.leader_epoch = None;
         }
@@ -311,6 +323,9 @@ impl PartitionState {
             }
         }
         self.caught_up_us = self.caught_up_us.max(news.caught_up_us);
+        self.heartbeat_us = self.heartbeat_us.max(news.heartbeat_us);
+        // It repeats and steps back in the log.
+        self.resolved_us = self.resolved_us.max(news.resolved_us);
         if let Some(positions) = &news.positions {
             self.positions = positions.clone();
         }
@@ -376,6 +391,8 @@ pub(super) fn unknown(cut_us: Option<i64>) -> PartitionState {
             dropped_at_us: cut_us,
         },
         caught_up_us: None,
+        heartbeat_us: None,
+        resolved_us: None,
         gap: None,
         positions: SourcePositions::default(),
     }

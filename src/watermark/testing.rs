@@ -34,7 +34,9 @@ pub(super) fn policy() -> Policy {
         },
         window_commits: 2,
         window_duration_us: 0,
-        terms: Term::ALL.into_iter().collect(),
+        terms: [Term::Minimum, Term::CaughtUp].into(),
+        quantile: None,
+        heartbeats: Heartbeats::None,
         complete_from: FromRule::Derived,
         late_data: LateData::Notify,
         on_join: OnJoin::Reopen,
@@ -161,9 +163,25 @@ impl Contribution {
         let own = self.partitions.last_mut().unwrap();
         own.asked_end = Some(AskedEnd {
             at_us: at(asked),
+            heartbeat_us: None,
             high_watermark,
             delivered: own.start_offset,
         });
+        self
+    }
+
+    /// The newest heartbeat that was read before that answer was asked for.
+    pub(super) fn heartbeat(mut self, time: &str) -> Self {
+        let own = self.partitions.last_mut().unwrap();
+        own.asked_end.as_mut().unwrap().heartbeat_us = Some(at(time));
+        self
+    }
+
+    /// A record behind the rows of the partition named last: the source's promise.
+    pub(super) fn resolved(mut self, time: &str) -> Self {
+        let own = self.partitions.last_mut().unwrap();
+        own.end_offset += 1;
+        own.resolved_us = Some(at(time));
         self
     }
 

@@ -31,6 +31,7 @@ pub(crate) struct Pipeline<'a> {
     pub(crate) namespace: &'a str,
     /// The address of the REST catalog; `None`: the shared one's.
     pub(crate) catalog: Option<&'a str>,
+    pub(crate) format: &'a str,
     pub(crate) source: &'a str,
     pub(crate) event_time: &'a str,
     pub(crate) columns: &'a str,
@@ -46,6 +47,7 @@ impl Pipeline<'_> {
         topics: "",
         namespace: "",
         catalog: None,
+        format: "Json",
         source: "",
         event_time: "{from: RecordTimestamp}",
         columns: "- {name: text, type: string}",
@@ -62,6 +64,7 @@ impl Pipeline<'_> {
             topics,
             namespace,
             catalog: _,
+            format,
             source,
             event_time,
             columns,
@@ -76,7 +79,7 @@ metadata: {{name: {name}, namespace: {}}}
 spec:
   source:
     kafka: {{bootstrapServers: "{bootstrap}", {topics}}}
-    format: Json
+    format: {format}
     {source}
   eventTime: {event_time}
   sink:

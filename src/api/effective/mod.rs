@@ -17,7 +17,10 @@ use super::{
         WorkerSpec,
     },
     quantity::{bytes, length, parse_bytes, parse_instant_us, parse_length_us},
-    worker::{CompleteFrom, EffectiveSpec, Finalization, WorkerShare},
+    worker::{
+        CompleteFrom, EffectiveSpec, EventTime, Finalization, Format, Heartbeat, Source, Term,
+        WorkerShare,
+    },
 };
 use crate::watermark::{Grid, NoGrid};
 
@@ -167,12 +170,18 @@ pub(super) fn resolve(pipeline: &IngestionPipeline) -> Result<EffectiveSpec, Vec
     let mut rules = Rules::default();
     let dotted = format!("{namespace}.{name}");
     let sink = rules.sink(&spec.sink, spec.source.format);
+    let source = rules.source(&spec.source, format!("tidemark.{dotted}"));
+    let event_time = rules.event_time(&spec);
     let resolved = EffectiveSpec {
         uid: pipeline.uid().unwrap_or_else(|| dotted.clone()),
         writer_id: spec.sink.writer.clone().unwrap_or_else(|| dotted.clone()),
-        source: rules.source(&spec.source, format!("tidemark.{dotted}")),
-        event_time: rules.event_time(&spec),
-        finalization: rules.finalization(&spec.finalization.unwrap_or_default()),
+        finalization: rules.finalization(
+            &spec.finalization.unwrap_or_default(),
+            &source,
+            &event_time,
+        ),
+        event_time,
+        source,
         worker: rules.worker(&spec.worker.unwrap_or_default()),
         suspend: spec.suspend.unwrap_or_default(),
         sink,
@@ -240,7 +249,12 @@ impl Rules {
         size
     }
 
-    fn finalization(&mut self, spec: &FinalizationSpec) -> Finalization {
+    fn finalization(
+        &mut self,
+        spec: &FinalizationSpec,
+        source: &Source,
+        event_time: &EventTime,
+    ) -> Finalization {
         let at = |field: &str| format!("spec.finalization.{field}");
         let week = [0, 7 * DAY_US];
         let cell_us = self.length_us(&at("cell"), spec.cell.as_ref(), [SECOND_US, DAY_US]);
@@ -270,16 +284,6 @@ impl Rules {
                 Err(NoGrid::Length { .. }) | Ok(_) => {}
             }
         }
-        let terms = spec.terms.clone().unwrap_or_default();
-        if terms.iter().collect::<BTreeSet<_>>().len() < terms.len() {
-            let text: Vec<&str> = terms.iter().map(Into::into).collect();
-            self.refuse(
-                &at("terms"),
-                &text.join(", "),
-                "names a term twice",
-                "name each once",
-            );
-        }
         Finalization {
             cell_us: cell_us.unwrap_or_default(),
             zone: spec.zone.clone(),
@@ -303,7 +307,8 @@ impl Rules {
                 spec.window_duration.as_ref(),
                 [SECOND_US, DAY_US],
             ),
-            terms,
+            terms: self.terms(spec, source, event_time),
+            quantile: spec.quantile,
             complete_from: spec
                 .complete_from
                 .as_deref()
@@ -311,6 +316,71 @@ impl Rules {
             late_data: spec.late_data.expect("the built-in defaults name one"),
             on_join: spec.on_join.expect("the built-in defaults name one"),
         }
+    }
+
+    /// The admitted terms; a heartbeat table takes the place of what is caught up.
+    fn terms(
+        &mut self,
+        spec: &FinalizationSpec,
+        source: &Source,
+        event_time: &EventTime,
+    ) -> Vec<Term> {
+        let mut terms = spec.terms.clone().unwrap_or_default();
+        let path = "spec.finalization.terms";
+        if terms.iter().collect::<BTreeSet<_>>().len() < terms.len() {
+            let text: Vec<&str> = terms.iter().map(Into::into).collect();
+            self.refuse(
+                path,
+                &text.join(", "),
+                "names a term twice",
+                "name each once",
+            );
+        }
+        let by_table = matches!(source.heartbeat, Some(Heartbeat::Table(_)));
+        if by_table && !terms.contains(&Term::Heartbeat) {
+            let caught_up = terms.iter_mut().filter(|term| **term == Term::CaughtUp);
+            caught_up.for_each(|term| *term = Term::Heartbeat);
+        } else if by_table {
+            terms.retain(|term| *term != Term::CaughtUp);
+        }
+        let has = |term| terms.contains(&term);
+        let by_connector = matches!(source.heartbeat, Some(Heartbeat::Connector(_)));
+        let carried = matches!(
+            source.format,
+            Format::TicdcDebeziumJson | Format::TicdcSimpleJson | Format::CanalJson
+        );
+        let committed = *event_time == EventTime::SourceCommit;
+        let rules = [
+            (
+                has(Term::Percentile) == spec.quantile.is_some(),
+                "spec.finalization.quantile",
+                "write Percentile in terms and a quantile, or neither",
+            ),
+            (
+                has(Term::Heartbeat) == by_table,
+                "spec.source.heartbeatTable",
+                "write Heartbeat in terms and source.heartbeatTable, or neither",
+            ),
+            (
+                has(Term::CaughtUp) || !by_connector,
+                "spec.source.heartbeatTopic",
+                "write CaughtUp in terms, which the heartbeats cap, or leave the topic out",
+            ),
+            (
+                carried || !has(Term::Resolved),
+                "spec.source.format",
+                "Resolved is in the formats of TiCDC alone: leave it out",
+            ),
+            (
+                committed || !has(Term::Resolved),
+                "spec.eventTime.from",
+                "Resolved speaks of commit times: take SourceCommit, or leave it out",
+            ),
+        ];
+        for (_, other, remedy) in rules.into_iter().filter(|(fits, _, _)| !fits) {
+            self.refuse_pair([path, other], "do not go together", remedy);
+        }
+        terms
     }
 
     fn complete_from(&mut self, text: &str) -> Option<CompleteFrom> {
@@ -355,7 +425,7 @@ mod tests {
     use super::{sink::parse_transforms, *};
     use crate::api::{
         manifest::load_manifests,
-        worker::{Encoding, EventTime, Transform, TransformKind},
+        worker::{Encoding, Quantile, Transform, TransformKind},
     };
 
     fn manifest(extra: &str) -> String {
@@ -457,11 +527,82 @@ mod tests {
                 "source: {format: DebeziumJson, kafka: {bootstrapServers: 'k:1', topics: [a]}}\neventTime: {from: Column, column: at}\n",
                 ["operations", "maxAge"],
             ),
+            (
+                "source: {format: Json, kafka: {bootstrapServers: 'k:1', topics: [a]}, heartbeatTopic: h}\n",
+                ["heartbeatTopic", "source.format"],
+            ),
+            (
+                "source: {format: DebeziumJson, kafka: {bootstrapServers: 'k:1', topics: [a]}, heartbeatTopic: h, heartbeatTable: t}\n",
+                ["heartbeatTopic", "heartbeatTable"],
+            ),
         ];
         for (extra, names) in cases {
             let told = refused(&format!("{extra}{SINK}"));
             assert!(names.iter().all(|name| told.contains(name)), "{told}");
         }
+    }
+
+    #[test]
+    fn terms_come_with_what_they_need() {
+        let with = |source: &str, finalization: &str| {
+            let source = SOURCE.replace("{format", &format!("{{{source}format"));
+            format!("{source}{SINK}finalization: {{{finalization}}}\n")
+        };
+        for (source, finalization, names) in [
+            ("", "terms: [Percentile]", ["terms", "quantile"]),
+            ("", "quantile: 0.01", ["terms", "quantile"]),
+            ("", "terms: [Heartbeat]", ["terms", "heartbeatTable"]),
+            ("", "terms: [Resolved]", ["terms", "source.format"]),
+            (
+                "heartbeatTable: h, ",
+                "terms: [Minimum]",
+                ["terms", "heartbeatTable"],
+            ),
+            (
+                "heartbeatTopic: h, ",
+                "terms: [Minimum]",
+                ["terms", "heartbeatTopic"],
+            ),
+        ] {
+            let told = refused(&with(source, finalization));
+            assert!(names.iter().all(|name| told.contains(name)), "{told}");
+        }
+        for wrong in ["0.02", "1", "'0.01'"] {
+            let told = refused(&with(
+                "",
+                &format!("terms: [Percentile], quantile: {wrong}"),
+            ));
+            assert!(
+                told.contains("0.001, 0.01, 0.05") || told.contains("number"),
+                "{told}"
+            );
+        }
+        let spec = resolved(&with("", "terms: [Percentile, Clock], quantile: 0.001"));
+        assert_eq!(spec.finalization.quantile, Some(Quantile::Permille));
+        let back = EffectiveSpec::from_yaml(&spec.to_yaml()).unwrap();
+        assert_eq!(back, spec, "{}", spec.to_yaml());
+    }
+
+    /// Whoever names a heartbeat table need not know the term for it.
+    #[test]
+    fn a_heartbeat_table_takes_the_place_of_what_is_caught_up() {
+        let source = SOURCE.replace("{format", "{heartbeatTable: shop.heartbeat, format");
+        let plain = resolved(&format!("{source}{SINK}"));
+        assert_eq!(plain.finalization.terms, [Term::Minimum, Term::Heartbeat]);
+        let table = Heartbeat::Table("shop.heartbeat".into());
+        assert_eq!(plain.source.heartbeat, Some(table));
+        for terms in ["[Heartbeat]", "[CaughtUp]", "[CaughtUp, Heartbeat]"] {
+            let spec = resolved(&format!("{source}{SINK}finalization: {{terms: {terms}}}\n"));
+            assert_eq!(spec.finalization.terms, [Term::Heartbeat], "{terms}");
+        }
+        let capped = SOURCE.replace(
+            "{format",
+            "{heartbeatTopic: __debezium-heartbeat.shop, format",
+        );
+        let capped = resolved(&format!("{capped}{SINK}"));
+        assert_eq!(capped.finalization.terms, [Term::Minimum, Term::CaughtUp]);
+        let without = resolved(&format!("{SOURCE}{SINK}"));
+        assert_ne!(capped.policy_hash(), without.policy_hash());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::api::{
         SourceSpec, StartFromName,
     },
     quantity::parse_instant_us,
-    worker::{EventTime, Format, OnGap, Source, SourceAccept, StartFrom, Topics},
+    worker::{EventTime, Format, Heartbeat, OnGap, Source, SourceAccept, StartFrom, Topics},
 };
 
 /// Options of the Kafka client that a manifest may not set, each with what stands in its place.
@@ -94,6 +94,7 @@ impl Rules {
         if let Some(topic) = &dead_letter {
             self.dead_letter(topic, &topics);
         }
+        let heartbeat = self.heartbeat(spec);
         let accept = spec.accept.clone();
         Source {
             bootstrap_servers: kafka.bootstrap_servers.clone(),
@@ -102,6 +103,7 @@ impl Rules {
             group_id: kafka.group_id.clone().unwrap_or(default_group),
             properties: kafka.properties.clone().unwrap_or_default(),
             format: spec.format,
+            heartbeat,
             on_gap: spec.on_gap.unwrap_or(OnGap::Stop),
             dead_letter,
             accept: accept.map_or_else(SourceAccept::default, |accept| SourceAccept {
@@ -109,6 +111,25 @@ impl Rules {
                 topic_ids: accept.topic_ids.unwrap_or_default(),
             }),
         }
+    }
+
+    fn heartbeat(&mut self, spec: &SourceSpec) -> Option<Heartbeat> {
+        let [topic, table] = ["spec.source.heartbeatTopic", "spec.source.heartbeatTable"];
+        let (path, heartbeat) = match (&spec.heartbeat_topic, &spec.heartbeat_table) {
+            (None, None) => return None,
+            (Some(name), None) => (topic, Heartbeat::Connector(name.clone())),
+            (None, Some(name)) => (table, Heartbeat::Table(name.clone())),
+            (Some(_), Some(name)) => {
+                let remedy = "set one of them: the one caps CaughtUp, the other replaces it";
+                self.refuse_pair([topic, table], "do not go together", remedy);
+                (table, Heartbeat::Table(name.clone()))
+            }
+        };
+        if spec.format != Format::DebeziumJson {
+            let remedy = "heartbeats go with format: DebeziumJson; leave it out";
+            self.refuse_pair([path, "spec.source.format"], "do not go together", remedy);
+        }
+        Some(heartbeat)
     }
 
     fn topics(&mut self, kafka: &KafkaSpec) -> Topics {

@@ -23,6 +23,7 @@ use uuid::Uuid;
 use super::buffer::{Cadence, FILES_DUE, Turn};
 use super::commit::{Outcome, TableSide};
 use super::errand::Errand;
+use super::heartbeat::SourceHeartbeat;
 use super::identity::{self, Seen};
 use super::ingest::{CHUNK, Ingest};
 use super::pipeline::{Context, chain};
@@ -50,6 +51,7 @@ pub(super) struct Session<'c> {
     side: Arc<TableSide>,
     state: State,
     inquirer: Arc<Inquirer>,
+    heartbeat: Option<Arc<std::sync::Mutex<SourceHeartbeat>>>,
     source: Source,
     ingest: Ingest,
     cadence: Cadence,
@@ -273,6 +275,7 @@ impl Session<'_> {
     fn ask(&mut self) {
         let question = Question {
             inquirer: Arc::clone(&self.inquirer),
+            heartbeat: self.heartbeat.clone(),
             topics: open::topics(&self.context.spec),
             clock: self.context.clock.clone(),
             delivered: self.ingest.delivered(),
@@ -289,8 +292,11 @@ impl Session<'_> {
             return Ok(());
         };
         let mut answer = match self.context.runtime.block_on(asking.task) {
-            Ok(Ok(answer)) => {
-                self.context.status.heal(Side::Source);
+            Ok(Ok(mut answer)) => {
+                match answer.unheard.take() {
+                    None => self.context.status.heal(Side::Source),
+                    Some(error) => self.fail(&Error::Kafka(error)),
+                }
                 answer
             }
             Ok(Err(error)) => {

@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use super::Session;
 use super::errands::note_step;
-use crate::api::worker::{CatalogKind, EventTime, RunState};
+use crate::api::worker::{CatalogKind, RunState};
 use crate::cdc::Rows;
-use crate::kafka::{DeadLetters, Inquirer, Mode, Source, StartFrom, TopicPartition};
+use crate::kafka::{DeadLetters, Inquirer, Mode, Settings, Source, StartFrom, TopicPartition};
 use crate::lake::maintain::Maintainer;
 use crate::lake::raw::{self, RawCommitter};
 use crate::lake::writer::{TableWriter, WriterSettings};
@@ -23,6 +23,7 @@ use crate::process::clock::{JUMP_TOLERANCE, JumpWatch};
 use crate::sink::buffer::Cadence;
 use crate::sink::commit::{Outcome, TableSide};
 use crate::sink::errand::Errand;
+use crate::sink::heartbeat::SourceHeartbeat;
 use crate::sink::identity::{self, Seen};
 use crate::sink::ingest::{Ingest, Parts, ROWS_A_FLUSH};
 use crate::sink::load::Loaded;
@@ -48,13 +49,6 @@ impl<'c> Session<'c> {
         let dead_letters = dead_letters
             .map(|topic| DeadLetters::create(&settings, topic))
             .transpose()?;
-        let creates_only = matches!(
-            context.spec.event_time,
-            EventTime::Column {
-                creates_only: true,
-                ..
-            }
-        );
         let ingest = Ingest::new(Parts {
             decoder,
             rows: Rows::new(&schema, ROWS_A_FLUSH),
@@ -63,7 +57,7 @@ impl<'c> Session<'c> {
             accumulators: context.accumulators.clone(),
             policy: side.policy.clone(),
             claim_us: state.published.finalized_before_us,
-            creates_only,
+            creates_only: open::creates_only(&context.spec),
             budget: context.budget,
         });
         let mode = if context.spec.worker.replicas > 1 {
@@ -71,6 +65,7 @@ impl<'c> Session<'c> {
         } else {
             Mode::Assign
         };
+        let heartbeat = open_heartbeat(context, &settings, &inquirer)?;
         let source = Source::create(&settings, mode, known(&state).len())?;
         let seed = seed(&context.worker, &context.spec.uid);
         let mut cadence = Cadence::new(
@@ -87,6 +82,7 @@ impl<'c> Session<'c> {
             side,
             state,
             inquirer,
+            heartbeat,
             source,
             ingest,
             cadence,
@@ -129,6 +125,19 @@ impl<'c> Session<'c> {
             .spawn(async move { side.tell_processors(&table).await });
         Ok(())
     }
+}
+
+/// What hears whether the source is alive, where the specification says how.
+fn open_heartbeat(
+    context: &Context,
+    settings: &Settings,
+    inquirer: &Arc<Inquirer>,
+) -> Result<Option<Arc<std::sync::Mutex<SourceHeartbeat>>>, Error> {
+    let heartbeat = context.spec.source.heartbeat.as_ref();
+    let opened = heartbeat.map(|heartbeat| SourceHeartbeat::create(settings, inquirer, heartbeat));
+    Ok(opened
+        .transpose()?
+        .map(|opened| Arc::new(std::sync::Mutex::new(opened))))
 }
 
 struct Opened {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::misfit::Misfit;
 use super::news::{Jump, JumpKind};
 use crate::watermark::event_time::{ceil_second, floor_second};
-use crate::watermark::frontier::OpenGap;
+use crate::watermark::frontier::{OpenGap, Term, View};
 use crate::watermark::state::{PartitionRecord, Record, State};
 
 pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Result<(), Misfit> {
@@ -38,7 +38,14 @@ pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Res
     let frontier = if recreated {
         None
     } else {
-        base.view().frontier(known)
+        // What lies behind the rows on record is lost, whatever the clock says of it.
+        let mut proven = base.policy.terms.clone();
+        proven.remove(&Term::Clock);
+        let view = View {
+            terms: &proven,
+            ..base.view()
+        };
+        view.frontier(known)
     };
     let own = PartitionRecord {
         next_offset: jump.offset,

@@ -314,6 +314,9 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
             };
             Some(newest.map_or(change, |newest| newest.newer(change)))
         }),
+        newest_heartbeat_us: base
+            .newest_heartbeat_us
+            .max(partitions::newest_heartbeat(news)),
         topic_ids: BTreeMap::new(),
         partitions: BTreeMap::new(),
     };

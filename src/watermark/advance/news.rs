@@ -64,6 +64,9 @@ pub struct Jump {
 pub struct AskedEnd {
     /// The clock **before** the question left.
     pub at_us: i64,
+    /// The newest heartbeat of the source that had been read by then: of a heartbeat table the commit time of its newest
+    /// row, of a connector its clock.
+    pub heartbeat_us: Option<i64>,
     /// The high watermark in the answer, not the last stable offset.
     pub high_watermark: i64,
     /// The position that the consumer had reached by then. A watermark below it proves nothing.
@@ -89,6 +92,8 @@ pub struct PartitionNews {
     pub positions: Option<SourcePositions>,
     /// The newest change in the batch, with a say or without.
     pub newest_change: Option<NewestChange>,
+    /// The newest promise of the source in the batch: every change with an earlier commit time was sent before it.
+    pub resolved_us: Option<i64>,
     /// The newest answer about its end.
     pub asked_end: Option<AskedEnd>,
 }

@@ -4,9 +4,9 @@
 //! will hold, never for the position of whoever asked.
 
 use super::misfit::Misfit;
-use super::news::{AskedEnd, PartitionNews};
+use super::news::{AskedEnd, Contribution, PartitionNews};
 use crate::watermark::event_time::floor_second;
-use crate::watermark::frontier::{PartitionState, PartitionStats};
+use crate::watermark::frontier::{Heartbeats, PartitionState, PartitionStats};
 use crate::watermark::state::{Record, State};
 
 pub(super) fn derive_partition(
@@ -18,8 +18,10 @@ pub(super) fn derive_partition(
     let key = (own.topic.clone(), own.partition);
     let moved = record.partitions.get(&key).map(|moved| moved.next_offset);
     let next_offset = moved.or(known.map(|known| known.next_offset));
-    let batch =
-        own.end_offset != own.start_offset || own.stats.is_some() || own.positions.is_some();
+    let batch = own.end_offset != own.start_offset
+        || own.stats.is_some()
+        || own.positions.is_some()
+        || own.resolved_us.is_some();
     // Without a batch the position is the table's: a worker may prove for a partition what it has not read itself.
     let (start_offset, end_offset) = match next_offset {
         Some(next_offset) if !batch => (next_offset, next_offset),
@@ -41,13 +43,16 @@ pub(super) fn derive_partition(
             end_offset,
         });
     }
-    let caught_up_us = own
-        .asked_end
-        .filter(|end| proves(end, end_offset))
-        .map(|end| floor_second(end.at_us));
-    let known_us = known.and_then(|known: &PartitionState| known.caught_up_us);
-    let fresher = caught_up_us > known_us || moved.is_some();
-    if !batch && !fresher {
+    let proof = own.asked_end.filter(|end| proves(end, end_offset));
+    let proof = proof.map(|end| proved(record.policy.heartbeats, &end));
+    let (caught_up_us, heartbeat_us) = proof.unwrap_or_default();
+    let known_at = |of: fn(&PartitionState) -> Option<i64>| known.and_then(of);
+    let moved = moved.is_some();
+    let fresher = |us: Option<i64>, of| us.filter(|_| us > known_at(of) || moved);
+    let caught_up_us = fresher(caught_up_us, |known| known.caught_up_us);
+    let heartbeat_us = fresher(heartbeat_us, |known| known.heartbeat_us);
+    let resolved_us = fresher(own.resolved_us.map(floor_second), |known| known.resolved_us);
+    if !batch && caught_up_us.is_none() && heartbeat_us.is_none() {
         return Ok(());
     }
     let entry = record.partitions.entry(key).or_default();
@@ -55,9 +60,30 @@ pub(super) fn derive_partition(
     // Without a batch it is that of the worker's position, which the table may not share.
     entry.leader_epoch = own.leader_epoch.filter(|_| end_offset > start_offset);
     entry.stats = own.stats.map(round_stats);
-    entry.caught_up_us = caught_up_us.filter(|_| fresher);
+    entry.caught_up_us = caught_up_us;
+    entry.heartbeat_us = heartbeat_us;
+    entry.resolved_us = resolved_us;
     entry.positions.clone_from(&own.positions);
     Ok(())
+}
+
+/// What an answer proves of a partition that has reached it: until when it is caught up, and up to which heartbeat of a table.
+/// Neither is later than the question. A connector whose heartbeat is unknown may have stopped long ago.
+fn proved(heartbeats: Heartbeats, end: &AskedEnd) -> (Option<i64>, Option<i64>) {
+    let asked_us = floor_second(end.at_us);
+    let beat_us = end.heartbeat_us.map(|us| floor_second(us).min(asked_us));
+    match heartbeats {
+        Heartbeats::None => (Some(asked_us), None),
+        Heartbeats::Connector => (beat_us, None),
+        Heartbeats::Table => (Some(asked_us), beat_us),
+    }
+}
+
+/// The newest heartbeat that these news know of.
+pub(super) fn newest_heartbeat(news: &Contribution) -> Option<i64> {
+    let ends = news.partitions.iter().filter_map(|own| own.asked_end);
+    let newest = ends.filter_map(|end| end.heartbeat_us).max();
+    newest.map(floor_second)
 }
 
 /// Whether everything below an answered high watermark is in the table once a batch that ends at `end_offset` is.
@@ -78,7 +104,6 @@ fn round_stats(stats: PartitionStats) -> PartitionStats {
 mod tests {
     use super::*;
     use crate::watermark::advance::JumpKind;
-    use crate::watermark::advance::news::Contribution;
     use crate::watermark::testing::{TOPIC, Table, at, news};
 
     /// A watermark below what was delivered comes from a truncated log, or an answer to somebody else.
