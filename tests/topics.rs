@@ -5,7 +5,7 @@ use tidemark::{
     api::{
         Reason,
         condition::{Answer, ConditionType},
-        worker::{PipelineProgress, ReopenedProgress},
+        worker::{PipelineProgress, ReopenedProgress, RunState},
     },
     process::clock::Clock,
 };
@@ -13,7 +13,8 @@ use tidemark::{
 use crate::support::{
     catalog::Catalog,
     kafka::Broker,
-    pipeline::{Pipeline, property, start, table, total_records, write},
+    pipeline::{Pipeline, property, reason, start, table, total_records, write},
+    server::own_name,
 };
 
 fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
@@ -220,4 +221,52 @@ fn a_topic_that_is_backfilled_leaves_the_claim_where_it_is() {
     let mut claims = claims.iter().map(|(_, claim, _)| claim.as_deref());
     assert!(claims.by_ref().any(|claim| claim == before.as_deref()));
     assert!(claims.all(|claim| claim >= before.as_deref()), "never back");
+}
+
+/// A topic of a pattern is deleted: what was not read of it can never be, and the pipeline goes on without it only when told to.
+#[test]
+fn a_topic_that_is_gone_stops_the_pipeline_or_leaves_a_gap() {
+    let broker = Broker::shared();
+    let prefix = own_name("gone");
+    let [stays, goes] = ["stays", "goes"].map(|name| format!("{prefix}_{name}"));
+    for topic in [&stays, &goes] {
+        broker.create_topic(topic, 1, &[]);
+        write(broker, topic, 0, 0..3);
+    }
+    let namespace = Catalog::shared().namespace("gone_topic");
+    let bootstrap = broker.bootstrap();
+    let topics = format!("topicPattern: \"{prefix}_.*\"");
+    let pipeline = Pipeline {
+        bootstrap: &bootstrap,
+        topics: &topics,
+        namespace: &namespace,
+        ..Pipeline::USUAL
+    };
+    let worker = start(vec![pipeline.spec()]);
+    worker.wait("all rows and a claim", |pipeline| {
+        pipeline.rows == 6 && claimed(pipeline).is_some()
+    });
+    broker.delete_topic(&goes);
+    worker.wait("the stop", |pipeline| {
+        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::PartitionGone)
+    });
+    worker.stop();
+    let going_on = Pipeline {
+        source: "onGap: Continue",
+        ..pipeline
+    };
+    let worker = start(vec![going_on.spec()]);
+    write(broker, &stays, 0, 3..5);
+    worker.wait("the rows of the other topic", |pipeline| pipeline.rows == 2);
+    let read = Clock::system().now_us();
+    worker.wait("a claim without the topic", |pipeline| {
+        claimed(pipeline) >= Some(read)
+    });
+    worker.stop();
+    let table = table(&namespace);
+    assert_eq!((total_records(&table), epoch(&table)), (8, Some("1")));
+    assert!(
+        property(&table, "tidemark.gaps").is_some(),
+        "what was not read of it"
+    );
 }

@@ -20,7 +20,7 @@ use crate::watermark::{Jump, JumpKind, State};
 
 /// The topics that a specification names.
 #[derive(Debug)]
-pub(super) enum Names {
+pub(crate) enum Names {
     List(BTreeSet<String>),
     /// `None`: no regular expression, which is refused before anything is read.
     Pattern(Option<Regex>),
@@ -56,6 +56,8 @@ pub(super) struct Seen<'a> {
     pub topics: &'a [TopicInfo],
     /// Ids of recreated topics that reading may go on with; none while it is under way: it has to begin anew first.
     pub accept: &'a [Uuid],
+    /// Partitions that are gone, and are gone on without.
+    pub gone: &'a [TopicPartition],
 }
 
 /// Compares cluster and topics with the table.
@@ -80,32 +82,34 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, context: &Context) -> Result
         ));
     }
     check_incarnations(&incarnations(state), seen.topics, seen.accept)?;
-    if let Some(name) = state.topics.keys().find(|name| {
-        !seen.topics.is_empty()
-            && !seen.topics.iter().any(|topic| topic.name == **name)
-            && context.names.contains(name)
-    }) {
-        return Err(Error::refused(
+    let missing = missing(state, seen.topics, &context.names);
+    match missing.iter().find(|at| !seen.gone.contains(at)) {
+        None => Ok(()),
+        Some(at) => Err(Error::refused(
             Reason::PartitionGone,
-            format!("topic \"{name}\": the table has rows of it, the broker no longer names it"),
-        ));
+            format!(
+                "topic \"{}\", partition {}: the table has rows of it, the broker no longer names it",
+                at.topic, at.partition
+            ),
+        )),
     }
-    for topic in seen.topics {
-        let Some(known) = state.topics.get(&topic.name) else {
-            continue;
-        };
-        let named = |partition: &&i32| topic.partitions.contains(partition);
-        if let Some(partition) = known.partitions.keys().find(|partition| !named(partition)) {
-            let name = &topic.name;
-            return Err(Error::refused(
-                Reason::PartitionGone,
-                format!(
-                    "topic \"{name}\", partition {partition}: the table has rows of it, the broker no longer names it"
-                ),
-            ));
-        }
+}
+
+/// The partitions that the table has and the broker does not name, although the specification names their topics.
+pub(crate) fn missing(state: &State, topics: &[TopicInfo], names: &Names) -> Vec<TopicPartition> {
+    if topics.is_empty() {
+        return Vec::new();
     }
-    Ok(())
+    let there = |topic: &str, partition: i32| {
+        let mut of_topic = topics.iter().filter(|known| known.name == topic);
+        of_topic.any(|known| known.partitions.contains(&partition))
+    };
+    let all = state
+        .partitions()
+        .map(|(topic, partition, _)| (topic, partition));
+    all.filter(|(topic, partition)| names.contains(topic) && !there(topic, *partition))
+        .map(|(topic, partition)| TopicPartition::new(topic, partition))
+        .collect()
 }
 
 /// The ids of the topics whose offsets the table counts, where they have one.
@@ -153,25 +157,39 @@ fn recreated(name: &str, table: Uuid, broker: Uuid) -> Error {
 pub(super) fn jumps(
     state: &State,
     inquirer: &Inquirer,
-    topics: &[TopicInfo],
+    seen: &Seen<'_>,
     context: &Context,
 ) -> Result<Vec<Jump>, Error> {
     let spec = &context.spec;
-    let next: BTreeMap<TopicPartition, i64> = state
+    let mut next: BTreeMap<TopicPartition, i64> = state
         .partitions()
         .filter(|(topic, ..)| context.names.contains(topic))
         .map(|(topic, partition, known)| (TopicPartition::new(topic, partition), known.next_offset))
         .collect();
+    let mut jumps = Vec::new();
+    for at in seen.gone {
+        let Some(offset) = next.remove(at) else {
+            continue;
+        };
+        tracing::warn!(pipeline = %spec.id(), topic = %at.topic, partition = at.partition, from = offset, "a partition is gone; what was not read of it becomes a gap in the claim");
+        jumps.push(Jump {
+            topic: at.topic.to_string(),
+            partition: at.partition,
+            kind: JumpKind::Gone,
+            from: offset,
+            offset,
+            at_us: context.clock.now_us(),
+        });
+    }
     if next.is_empty() {
-        return Ok(Vec::new());
+        return Ok(jumps);
     }
     let all: Vec<TopicPartition> = next.keys().cloned().collect();
-    let recreated = recreated_topics(state, topics, spec);
+    let recreated = recreated_topics(state, seen.topics, spec);
     let truncated = context.memory.take_truncations();
     let starts = inquirer.log_starts(&all, PATIENCE)?;
     let mut ends = inquirer.high_watermarks(&all, PATIENCE)?;
     let at_us = context.clock.now_us();
-    let mut jumps = Vec::new();
     for (at, start) in starts {
         let next = next[&at];
         let (start, end) = match (start, ends.remove(&at)) {

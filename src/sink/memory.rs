@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::kafka::TopicPartition;
 use crate::watermark::Seen;
@@ -19,6 +20,8 @@ pub(super) struct Memory {
 struct Remembered {
     seen: Option<Seen>,
     truncated: BTreeMap<TopicPartition, i64>,
+    /// When each of the partitions that the broker does not name was first found missing.
+    missing: BTreeMap<TopicPartition, Duration>,
 }
 
 impl Memory {
@@ -42,9 +45,44 @@ impl Memory {
         std::mem::take(&mut self.lock().truncated)
     }
 
+    /// Whether these partitions, which the broker does not name, have been missing for so long. `now`: the monotonic clock. One
+    /// answer may be that of a broker that has just started; what it forgot would be read again from its first row.
+    pub(super) fn are_gone(
+        &self,
+        missing: &[TopicPartition],
+        now: Duration,
+        patience: Duration,
+    ) -> bool {
+        let mut remembered = self.lock();
+        remembered.missing.retain(|at, _| missing.contains(at));
+        for at in missing {
+            remembered.missing.entry(at.clone()).or_insert(now);
+        }
+        let mut since = remembered.missing.values();
+        since.all(|since| now.saturating_sub(*since) >= patience)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Remembered> {
         self.remembered
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_is_gone_once_it_was_missing_all_the_while() {
+        let memory = Memory::default();
+        let both = [TopicPartition::new("a", 0), TopicPartition::new("a", 1)];
+        let at = Duration::from_secs;
+        assert!(!memory.are_gone(&both[..1], at(10), at(3)));
+        assert!(memory.are_gone(&[], at(11), at(3)), "none is missing");
+        let back = memory.are_gone(&both[..1], at(13), at(3));
+        assert!(!back, "it was there at 11");
+        assert!(!memory.are_gone(&both, at(16), at(3)), "the second is new");
+        assert!(memory.are_gone(&both, at(19), at(3)));
     }
 }

@@ -19,8 +19,8 @@ use super::progress::Status;
 use super::session::Session;
 use super::worker::real_now;
 use super::{Error, Next};
-use crate::api::EffectiveSpec;
 use crate::api::worker::{OnGap, RunState};
+use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::{self, TopicPartition};
 use crate::process::clock::{BACKOFF_MOST, Backoff, Clock};
 
@@ -160,14 +160,16 @@ fn run_session(context: &Context) -> (bool, Result<(), Error>) {
 
 /// Whether a gap at the source is one that the specification allows: the next session goes on behind it.
 fn goes_on(context: &Context, error: &Error) -> bool {
-    let Error::Kafka(error) = error else {
-        return false;
-    };
     let gap = matches!(
         error,
-        kafka::Error::PositionLost { .. }
-            | kafka::Error::LogStartMoved { .. }
-            | kafka::Error::LogTruncated { .. }
+        Error::Kafka(
+            kafka::Error::PositionLost { .. }
+                | kafka::Error::LogStartMoved { .. }
+                | kafka::Error::LogTruncated { .. }
+        ) | Error::Refused {
+            reason: Reason::PartitionGone,
+            ..
+        }
     );
     gap && context.spec.source.on_gap == OnGap::Continue
 }

@@ -1154,6 +1154,7 @@ mod tests {
     fn record() -> Record {
         Record {
             begins: false,
+            gone: BTreeSet::new(),
             commit_id: Uuid::nil(),
             committed_at_us: 0,
             policy: policy(),

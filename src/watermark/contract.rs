@@ -491,6 +491,7 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
         newest_heartbeat_us: None,
         topic_ids: BTreeMap::new(),
         partitions: BTreeMap::new(),
+        gone: BTreeSet::new(),
     };
     let positions = summary.get(SOURCE_POSITIONS).map(String::as_str);
     let packed = record.decode_partitions(read.text(PARTITIONS)?, positions);
@@ -498,6 +499,10 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
         name: PARTITIONS.to_owned(),
         source,
     })?;
+    // Every partition that is there has an offset.
+    let left = record.partitions.keys();
+    let left = left.filter(|key| !offsets.next.contains_key(*key));
+    record.gone = left.cloned().collect();
     let gaps = read.some(GAPS, parse_gaps)?.unwrap_or_default();
     Ok(Some(OwnSummary {
         writer: read.text(WRITER)?.to_owned(),

@@ -515,6 +515,18 @@ mod tests {
     }
 
     #[test]
+    fn partitions_that_are_gone_stay_gone_in_a_rebuild() {
+        let mut table = Table::flowing();
+        table.commit(news("12:30").jump(1, 4, 4, JumpKind::Gone));
+        table.commit(news("12:31").rows(0, 4, &["12:20"]).asked("12:31", 1));
+        drop_state(&mut table);
+        assert_eq!(going_on(&table).state, table.state);
+        table.commit(news("12:33").jump(0, 5, 5, JumpKind::Gone));
+        drop_state(&mut table);
+        assert_eq!(going_on(&table).state, table.state);
+    }
+
+    #[test]
     fn a_state_left_behind_is_brought_forward() {
         let mut table = Table::flowing();
         let before = table.properties.clone();

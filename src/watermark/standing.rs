@@ -252,6 +252,7 @@ pub fn keep_offsets(
                 });
             }
             Some(_) => {}
+            None if kind == JumpKind::Gone => {}
             None => anchors.push(Anchor {
                 topic: topic.to_owned(),
                 topic_id,

@@ -158,6 +158,8 @@ pub struct Record {
     pub topic_ids: BTreeMap<String, Uuid>,
     /// The partitions with news.
     pub partitions: BTreeMap<(String, i32), PartitionRecord>,
+    /// Those of them that are no longer there after it.
+    pub gone: BTreeSet<(String, i32)>,
 }
 
 impl State {
@@ -243,6 +245,7 @@ impl State {
                 self.published.close(&gap, least_us, &record.policy);
             }
         }
+        self.leave(&record.gone);
         for known in self.topics.values_mut() {
             for state in known.partitions.values_mut() {
                 state
@@ -263,6 +266,21 @@ impl State {
             }
             stays
         });
+    }
+
+    /// Forgets these partitions, and a topic that has no other.
+    fn leave(&mut self, gone: &BTreeSet<(String, i32)>) {
+        for (topic, partition) in gone {
+            let Some(known) = self.topics.get_mut(topic) else {
+                continue;
+            };
+            if let Some(state) = known.partitions.remove(partition) {
+                self.published.keep_edges(&state, &self.policy);
+            }
+            if known.partitions.is_empty() {
+                self.topics.remove(topic);
+            }
+        }
     }
 
     /// The gaps as readers see them: the closed ones, and the open ones as far as they can reach.

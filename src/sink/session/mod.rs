@@ -313,6 +313,7 @@ impl Session<'_> {
             cluster_id: None,
             topics: &answer.topics,
             accept: &[],
+            gone: &[],
         };
         identity::check(&self.state, &seen, self.context)?;
         for (at, error) in &answer.silent {

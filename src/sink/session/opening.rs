@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use iceberg::Catalog;
 use iceberg::table::Table;
@@ -12,9 +13,11 @@ use uuid::Uuid;
 
 use super::Session;
 use super::errands::note_step;
-use crate::api::worker::{CatalogKind, RunState};
+use crate::api::worker::{CatalogKind, OnGap, RunState};
 use crate::cdc::Rows;
-use crate::kafka::{DeadLetters, Inquirer, Mode, Settings, Source, StartFrom, TopicPartition};
+use crate::kafka::{
+    DeadLetters, Inquirer, Mode, Settings, Source, StartFrom, TopicInfo, TopicPartition,
+};
 use crate::lake::maintain::Maintainer;
 use crate::lake::raw::{self, RawCommitter};
 use crate::lake::writer::{TableWriter, WriterSettings};
@@ -31,6 +34,9 @@ use crate::sink::pipeline::Context;
 use crate::sink::question::{PATIENCE, anchors, asked_partitions, known, partitions};
 use crate::sink::{Error, of_lake, open};
 use crate::watermark::{self, Identity, Policy, State, keep_offsets};
+
+/// How long a partition may be missing in the answers, at most, until it counts as gone.
+const GONE_AFTER: Duration = Duration::from_mins(1);
 
 impl<'c> Session<'c> {
     /// Opens table and source, and commits the anchors of partitions that the table does not know.
@@ -233,15 +239,16 @@ pub(super) fn settle_start(
     let (state, kept) = (loaded.state, loaded.kept);
     let at_us = context.clock.now_us();
     let topics = inquirer.topics(&open::topics(spec), PATIENCE)?;
+    // Reading goes on at these offsets, whichever commit they are of.
+    let reached = kept.as_deref().unwrap_or(&state);
     let seen = Seen {
         cluster_id: Some(&side.identity.cluster_id),
         topics: &topics,
         accept: &spec.source.accept.topic_ids,
+        gone: &gone(context, reached, &topics),
     };
-    // Reading goes on at these offsets, whichever commit they are of.
-    let reached = kept.as_deref().unwrap_or(&state);
     identity::check(reached, &seen, context)?;
-    let mut jumps = identity::jumps(reached, inquirer, &topics, context)?;
+    let mut jumps = identity::jumps(reached, inquirer, &seen, context)?;
     let mut kept_anchors = Vec::new();
     if let Some(kept) = &kept {
         (jumps, kept_anchors) = keep_offsets(&state, kept, jumps, context.clock.now_us());
@@ -295,6 +302,20 @@ pub(super) fn settle_start(
             Ok(success.state)
         }
         Outcome::Looked(_) => Ok(context.runtime.block_on(side.load())?.state),
+    }
+}
+
+/// Partitions that are gone for good, where the specification goes on without them: missing for three commit intervals.
+fn gone(context: &Context, state: &State, topics: &[TopicInfo]) -> Vec<TopicPartition> {
+    let spec = &context.spec;
+    let missing = identity::missing(state, topics, &context.names);
+    let patience = (3 * open::commit_interval(spec)).min(GONE_AFTER);
+    let now = context.clock.monotonic();
+    let gone = context.memory.are_gone(&missing, now, patience);
+    if gone && spec.source.on_gap == OnGap::Continue {
+        missing
+    } else {
+        Vec::new()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Partitions that go on somewhere else than the table says.
 //!
 //! What lies between is a gap in the claim. A log cut back voids what was known of the partition, as a new incarnation does;
-//! a log start that passed the reader does not, since what is still to come keeps its order.
+//! a log start that passed the reader does not, since what is still to come keeps its order. A partition that is gone leaves
+//! the table with its gap: nothing of it can come later than the instant when it was found to be gone, and the skew.
 
 use std::collections::BTreeSet;
 
@@ -49,17 +50,38 @@ pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Res
     };
     let own = PartitionRecord {
         next_offset: jump.offset,
-        reset: !matches!(jump.kind, JumpKind::Forward),
+        reset: !matches!(jump.kind, JumpKind::Forward | JumpKind::Gone),
         gap: Some(OpenGap {
             from_us: frontier.map(|value| floor_second(value.value_us)),
             restart_us: ceil_second(jump.at_us),
         }),
         ..PartitionRecord::default()
     };
-    record
-        .partitions
-        .insert((jump.topic.clone(), jump.partition), own);
+    let key = (jump.topic.clone(), jump.partition);
+    if jump.kind == JumpKind::Gone {
+        record.gone.insert(key.clone());
+    }
+    record.partitions.insert(key, own);
     Ok(())
+}
+
+/// What leaves with the partitions that are gone: a topic without any other, and their place in the answer.
+pub(super) fn leave_gone(base: &State, record: &mut Record) {
+    let gone = &record.gone;
+    let stays = |topic: &String| {
+        let known = base.topics.get(topic);
+        let mut partitions = known.into_iter().flat_map(|known| known.partitions.keys());
+        known.is_none() || partitions.any(|partition| !gone.contains(&(topic.clone(), *partition)))
+    };
+    record.topics.retain(stays);
+    if let Some(asked) = &mut record.asked {
+        for (topic, partition) in gone {
+            if let Some(partitions) = asked.topics.get_mut(topic) {
+                partitions.remove(partition);
+            }
+        }
+        asked.topics.retain(|_, partitions| !partitions.is_empty());
+    }
 }
 
 /// The offsets of a partition that is left out would be taken for those of the new topic.
@@ -178,5 +200,41 @@ mod tests {
             "carried on"
         );
         assert_eq!(table.state.partition(TOPIC, 0).unwrap().window.entries, []);
+    }
+
+    /// A topic of a pattern that was deleted, or one that was made again with fewer partitions.
+    #[test]
+    fn a_partition_that_is_gone_leaves_a_gap_and_holds_nothing() {
+        let mut table = Table::flowing();
+        table.commit(news("12:30").jump(1, 4, 4, JumpKind::Gone));
+        assert_eq!(table.state.partition(TOPIC, 1), None);
+        let stretch = gap("10:00", "13:00");
+        assert_eq!(table.state.gaps().stretches(), stretch, "from 10:28 on");
+        table.commit(
+            news("12:31")
+                .rows(0, 4, &["12:20", "12:25"])
+                .asked("12:31", 1),
+        );
+        table.commit(
+            news("12:32")
+                .rows(0, 6, &["12:28", "12:30"])
+                .asked("12:32", 1),
+        );
+        let claim = table.claim();
+        assert_eq!(claim.as_deref(), Some("2026-11-30T12:00:00Z"));
+        assert_eq!(table.state.gaps().stretches(), stretch, "for good");
+        table.commit(news("12:33").jump(0, 8, 8, JumpKind::Gone));
+        assert!(
+            table.state.topics.is_empty() && table.state.asked.as_ref().unwrap().topics.is_empty()
+        );
+        assert_eq!(table.claim(), claim, "no partition, and none the less");
+        let again = table.try_commit(news("12:34").jump(0, 8, 8, JumpKind::Gone));
+        assert!(matches!(
+            again,
+            Err(Misfit::Offset {
+                next_offset: None,
+                ..
+            })
+        ));
     }
 }

@@ -9,7 +9,7 @@
 //! Decided here, where the rules leave it open: of two workers with one revision and different settings the second counts as
 //! the older one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::amended::LateData;
 use super::cells::LateCells;
@@ -319,6 +319,7 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
             .max(partitions::newest_heartbeat(news)),
         topic_ids: BTreeMap::new(),
         partitions: BTreeMap::new(),
+        gone: BTreeSet::new(),
     };
     for anchor in &news.anchors {
         topics::derive_anchor(base, &mut record, news, anchor)?;
@@ -327,6 +328,7 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
         jumps::derive_jump(base, &mut record, jump)?;
     }
     jumps::check_recreated(base, &news.jumps)?;
+    jumps::leave_gone(base, &mut record);
     topics::check_retired(news)?;
     for own in &news.partitions {
         partitions::derive_partition(base, &mut record, own)?;

@@ -35,6 +35,8 @@ pub enum JumpKind {
     Forward,
     /// The log was cut back and written anew below the table's next offset.
     Truncated,
+    /// The partition is no longer there: it leaves, and nothing more is read of it.
+    Gone,
     /// The topic is a new one of the same name.
     Recreated {
         /// Its id, where the broker tells one.
