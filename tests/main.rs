@@ -22,4 +22,5 @@ mod retract;
 mod source;
 mod support;
 mod terms;
+mod ticdc;
 mod topics;

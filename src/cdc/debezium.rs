@@ -1053,6 +1053,111 @@ mod tests {
         );
     }
 
+    fn ticdc(schema: &Arc<RowSchema>) -> Topic<Debezium> {
+        Topic::new(
+            schema,
+            Debezium::of_ticdc(schema, EventTimeFrom::SourceCommit),
+        )
+    }
+
+    const TSO: i64 = 470_827_662_540_800_001;
+
+    /// A message of TiCDC, in the order of its members.
+    fn from_ticdc(op: &str, before: &Value, after: &Value) -> Vec<u8> {
+        let source = format!(
+            r#"{{"version":"2.4.0.Final","connector":"TiCDC","name":"shop","ts_ms":{},"snapshot":"false","db":"shop","table":"orders","server_id":0,"gtid":null,"file":"","pos":0,"row":0,"thread":0,"query":null,"commit_ts":{TSO},"cluster_id":"shop"}}"#,
+            TSO >> 18
+        );
+        let payload = format!(
+            r#"{{"source":{source},"ts_ms":1796064997000,"transaction":null,"op":"{op}","before":{before},"after":{after}}}"#
+        );
+        format!(r#"{{"payload":{payload},"schema":{{"type":"struct","fields":[]}}}}"#).into_bytes()
+    }
+
+    /// Two commits of one millisecond keep their order; a double would join them.
+    #[test]
+    fn the_position_of_ticdc_is_the_commit_timestamp() {
+        let mut topic = ticdc(&orders());
+        for tso in [TSO, TSO + 1] {
+            let message = from_ticdc("c", &Value::Null, &order(7, "fragile"));
+            let message = String::from_utf8(message).unwrap();
+            let message = message.replace(&TSO.to_string(), &tso.to_string());
+            topic.send(None, Some(message.as_bytes())).unwrap();
+        }
+        let facts = topic.rows.facts();
+        assert_eq!([facts[0].position, facts[1].position], [TSO, TSO + 1]);
+        for facts in facts {
+            assert_eq!(facts.event_time_us, 1_796_064_996_875_000);
+            assert_eq!((facts.commit_time_us, facts.sub), (facts.event_time_us, 0));
+        }
+        assert_eq!(topic.rows.sources(), ["TiCDC/shop/0".into()]);
+        assert!(!topic.decoder.in_source_order());
+    }
+
+    /// A column that a delete leaves out is not null, but the key is in the record's key, wrapped like the message.
+    #[test]
+    fn the_key_of_ticdc_is_wrapped_too() {
+        let mut topic = ticdc(&orders());
+        let message = from_ticdc("d", &json!({"note": "was"}), &Value::Null);
+        let key = r#"{"payload":{"id":7},"schema":{"type":"struct"}}"#;
+        topic.send(Some(key), Some(&message)).unwrap();
+        assert_eq!(
+            topic.take(&["_cdc_op", "id", "note", "_cdc_unavailable"]),
+            [["d", "7", "was", "[price, paid, weight, at]"]]
+        );
+    }
+
+    /// A logical message of PostgreSQL and a watermark of TiCDC have the same letter.
+    #[test]
+    fn a_watermark_is_one_only_from_ticdc() {
+        let message = from_ticdc("m", &Value::Null, &Value::Null);
+        let resolved = Signal::resolved(TSO).unwrap();
+        assert_eq!(
+            ticdc(&orders()).send(None, Some(&message)),
+            Ok(Decoded::Signal(resolved))
+        );
+        let logical = br#"{"op":"m","source":{"commit_ts":470827662540800001}}"#;
+        assert_eq!(
+            topic(&orders()).send(None, Some(logical)),
+            Ok(Decoded::Signal(Signal::LogicalMessage))
+        );
+    }
+
+    #[test]
+    fn faults_of_ticdc_name_the_member() {
+        let mut topic = ticdc(&orders());
+        let row = r#""after":{"id":1}"#;
+        for (message, expected) in [
+            (
+                format!(r#"{{"op":"c",{row}}}"#),
+                "the message or its key has no \"payload\"; is the topic's format right?",
+            ),
+            (
+                r#"{"payload":null}"#.to_owned(),
+                "\"payload\" is repeated or not of its kind",
+            ),
+            (
+                r#"{"payload":{},"payload":{}}"#.to_owned(),
+                "\"payload\" is repeated or not of its kind",
+            ),
+            (
+                format!(r#"{{"payload":{{"op":"c",{row}}}}}"#),
+                "\"source.commit_ts\" is repeated or not of its kind",
+            ),
+            (
+                format!(r#"{{"payload":{{"op":"c",{row},"source":{{"commit_ts":1}}}}}}"#),
+                "\"source.commit_ts\" is repeated or not of its kind",
+            ),
+            (
+                r#"{"payload":{"op":"m","source":{"commit_ts":null}}}"#.to_owned(),
+                "\"source.commit_ts\" is repeated or not of its kind",
+            ),
+        ] {
+            let fault = topic.send(None, Some(message.as_bytes())).unwrap_err();
+            assert_eq!(fault.to_string(), expected, "{message}");
+        }
+    }
+
     /// One row image: for each column a value's JSON text, or nothing.
     fn image() -> impl Strategy<Value = [Option<String>; 6]> {
         let maybe = |text: BoxedStrategy<String>| {
@@ -1249,9 +1354,32 @@ mod tests {
         /// Bytes that were never JSON.
         #[test]
         fn prop_any_bytes_are_harmless(value in prop::collection::vec(any::<u8>(), 0..200), key in any::<String>()) {
-            let mut topic = topic(&orders());
-            let _ = topic.send(Some(&key), Some(&value));
-            prop_assert_eq!(topic.rows.finish().num_rows(), 0);
+            for mut topic in [topic(&orders()), ticdc(&orders())] {
+                let _ = topic.send(Some(&key), Some(&value));
+                prop_assert_eq!(topic.rows.finish().num_rows(), 0);
+            }
+        }
+
+        /// Damage anywhere in a message of TiCDC: a row, a signal or a fault, and the rows around it are untouched.
+        #[test]
+        fn prop_a_broken_message_of_ticdc_leaves_its_neighbours(
+            op in prop::sample::select(vec!["c", "u", "d", "m"]),
+            damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        ) {
+            let mut topic = ticdc(&orders());
+            let good = from_ticdc("c", &Value::Null, &order(1, "good"));
+            topic.send(None, Some(&good)).unwrap();
+            let mut message = from_ticdc(op, &order(2, "was"), &order(2, "is"));
+            for (at, byte) in damage {
+                let at = at.index(message.len());
+                message[at] = byte;
+            }
+            let whole = serde_json::from_slice::<Value>(&message).is_ok();
+            let decoded = topic.send(None, Some(&message));
+            prop_assert!(whole || decoded.is_err(), "{:?}", decoded);
+            topic.send(None, Some(&good)).unwrap();
+            let rows = topic.take(&["id", "note"]);
+            prop_assert_eq!(rows.first(), rows.last());
         }
     }
 }

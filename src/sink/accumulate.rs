@@ -14,8 +14,8 @@ use arrow::array::RecordBatch;
 use super::tracks::Known;
 use crate::cdc::{NO_TIME, Op, RowFacts, Snapshot, SourcePartition};
 use crate::watermark::{
-    Bounds, CellCounts, Digest, Excluded, Grid, Judged, NewestChange, PartitionStats, Policy,
-    RowTime, Say, Sketch,
+    Bounds, CellCounts, Digest, Excluded, Grid, NewestChange, PartitionStats, Policy, RowTime, Say,
+    Sketch,
 };
 
 /// Rows on their way into the files.
@@ -73,8 +73,8 @@ pub struct Reading {
     /// The event time is a column that updates and deletes carry on: only created rows have a say, the others count as without
     /// one.
     pub creates_only: bool,
-    /// A partition has the changes of a source in the order of their positions. Where it does not, a position below the
-    /// greatest one is no replay.
+    /// A partition has the changes of a source in the order of their positions. Where it does not, a replay is below a resolved
+    /// position, not below the greatest one.
     pub in_source_order: bool,
     /// The table's claim: an edge of the cells of before, where these have changed.
     pub claim_us: Option<i64>,
@@ -135,11 +135,11 @@ impl EventTimeStatistics {
             let source = &sources[facts.source as usize];
             let commit_time_us = some(facts.commit_time_us);
             let known = &mut known[facts.partition as usize];
+            let positions = &mut known.positions;
             let judged = if self.reading.in_source_order {
-                let positions = &mut known.positions;
                 positions.judge(source, facts.position, commit_time_us)
             } else {
-                Judged::NEWS
+                positions.judge_resolved(facts.position)
             };
             facts.replayed = judged.replayed;
             facts.incarnation = judged.counter;

@@ -20,7 +20,7 @@ use super::tracks::Tracks;
 use crate::cdc::{self, Decoded, Decoder, Fault, Record, Rows, Signal};
 use crate::kafka::{DeadLetters, Message, Position, Rejected, TopicPartition};
 use crate::lake::writer::TableWriter;
-use crate::watermark::{PartitionNews, Policy, Say, State};
+use crate::watermark::{PartitionNews, Policy, Say, State, Term};
 
 /// Rows at which a batch of rows is handed to the writer: small enough to stay in cache, large enough for Arrow's fixed costs.
 pub(super) const ROWS_A_FLUSH: usize = 8192;
@@ -113,7 +113,11 @@ pub(super) struct Ingest {
     statistics: EventTimeStatistics,
     accumulators: Vec<Box<dyn Accumulator>>,
     tracks: Tracks,
+    /// Of the rows at hand that are judged.
     says: Vec<Say>,
+    judged: Vec<Say>,
+    /// Whether what the source resolves tells replays from news.
+    takes_resolved: bool,
     counted: Counted,
     /// When the first rows of the batch went to the writer.
     begun_us: Option<i64>,
@@ -135,6 +139,10 @@ impl Ingest {
             accumulators: parts.accumulators.iter().map(|make| make()).collect(),
             tracks: Tracks::default(),
             says: Vec::new(),
+            judged: Vec::new(),
+            // The term declares that one changefeed feeds the topics.
+            takes_resolved: !parts.decoder.in_source_order()
+                && parts.policy.terms.contains(&Term::Resolved),
             counted: Counted::default(),
             begun_us: None,
             parts,
@@ -177,12 +185,12 @@ impl Ingest {
             value: message.value(),
             headers: &headers,
         };
-        let mut resolved_us = None;
+        let mut resolved = None;
         match self.parts.decoder.decode(&record, &mut self.parts.rows) {
             Ok(Decoded::Rows(rows)) => self.counted.rows += rows as u64,
             Ok(Decoded::Signal(signal)) => {
-                if let Signal::Resolved { time_us, .. } = signal {
-                    resolved_us = Some(time_us);
+                if let Signal::Resolved { tso, time_us } = signal {
+                    resolved = Some((tso, time_us));
                 }
                 *self.counted.signals.entry(signal_name(signal)).or_default() += 1;
             }
@@ -198,8 +206,12 @@ impl Ingest {
             (record.key.map_or(0, <[u8]>::len) + record.value.map_or(0, <[u8]>::len)) as u64;
         self.tracks
             .take(message.slot(), message.offset(), message.leader_epoch());
-        if let Some(resolved_us) = resolved_us {
-            self.tracks.promise(message.slot(), resolved_us);
+        if let Some((tso, time_us)) = resolved {
+            self.tracks.promise(message.slot(), time_us);
+            if self.takes_resolved {
+                self.judge(now_us);
+                self.tracks.resolve(message.slot(), tso, time_us);
+            }
         }
         Ok(())
     }
@@ -220,25 +232,31 @@ impl Ingest {
         if full { self.flush(now_us) } else { Ok(()) }
     }
 
+    /// Judges the rows that came since the last time.
+    fn judge(&mut self, now_us: i64) {
+        let known = self.tracks.place(self.parts.rows.partitions());
+        let (facts, sources) = self.parts.rows.facts_mut();
+        let facts = &mut facts[self.says.len()..];
+        self.statistics
+            .judge(facts, sources, known, now_us, &mut self.judged);
+        self.says.append(&mut self.judged);
+    }
+
     fn flush(&mut self, now_us: i64) -> Result<(), Error> {
         if self.parts.rows.is_empty() {
             return Ok(());
         }
         self.begun_us.get_or_insert(now_us);
+        self.judge(now_us);
         let Self {
             parts,
             statistics,
-            tracks,
             says,
             ..
         } = self;
-        let known = tracks.place(parts.rows.partitions());
-        let (facts, sources) = parts.rows.facts_mut();
-        statistics.judge(facts, sources, known, now_us, says);
         statistics.observe(parts.rows.facts(), says);
-        if self.accumulators.is_empty() {
-            let batch = parts.rows.finish();
-            parts.writer.write(&batch)?;
+        let batch = if self.accumulators.is_empty() {
+            parts.rows.finish()
         } else {
             let facts = parts.rows.facts().to_vec();
             let batch = parts.rows.finish();
@@ -251,8 +269,10 @@ impl Ingest {
             for accumulator in &mut self.accumulators {
                 accumulator.observe(&observed);
             }
-            parts.writer.write(&batch)?;
-        }
+            batch
+        };
+        says.clear();
+        parts.writer.write(&batch)?;
         let unknown = parts.decoder.take_unknown();
         self.counted.unknown_fields += unknown.count;
         self.counted.new_unknown_fields.extend(unknown.new_names);
@@ -339,6 +359,7 @@ impl Ingest {
             self.tracks.place(self.parts.rows.partitions());
             drop(self.parts.rows.finish());
         }
+        self.says.clear();
         drop(self.statistics.seal());
         self.begun_us = None;
         self.accumulators = self.parts.accumulators.iter().map(|make| make()).collect();

@@ -118,6 +118,19 @@ impl Tracks {
         }
     }
 
+    /// The record taken last says that the source has delivered everything below `position`, whose commit time is `time_us`:
+    /// what comes behind it and is below had come before. Rows before it are judged by then.
+    pub(crate) fn resolve(&mut self, slot: u32, position: i64, time_us: i64) {
+        let Some(Some(track)) = self.slots.get(slot as usize) else {
+            return;
+        };
+        let known = match track.place {
+            Some(place) => &mut self.known[place],
+            None => self.begin.entry(track.at.clone()).or_default(),
+        };
+        known.positions.resolve(position, time_us);
+    }
+
     /// Everything of a partition below `offset` was delivered: what is missing there never comes. The leader epoch of the last
     /// row says nothing about an offset behind it.
     pub(crate) fn end_of_partition(&mut self, slot: u32, offset: i64) {
@@ -169,7 +182,7 @@ impl Tracks {
                 end_offset: track.next.next_offset,
                 leader_epoch: track.next.leader_epoch,
                 stats,
-                positions: track.place.map(|place| self.known[place].positions.clone()),
+                positions: self.positions_of(track),
                 newest_change,
                 // Without a batch there is nothing new in it.
                 resolved_us: track
@@ -179,6 +192,15 @@ impl Tracks {
             }
         };
         self.reading().map(news).collect()
+    }
+
+    /// How far the source has got in a partition; `None`: nothing of it was read.
+    fn positions_of(&self, track: &Track) -> Option<SourcePositions> {
+        match (track.place, track.resolved_us) {
+            (Some(place), _) => Some(self.known[place].positions.clone()),
+            (None, Some(_)) => Some(self.begin.get(&track.at)?.positions.clone()),
+            (None, None) => None,
+        }
     }
 
     /// The table holds everything up to these ends: the open batch begins there.

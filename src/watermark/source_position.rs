@@ -7,6 +7,9 @@
 /// Incarnations kept a partition. A forgotten one means "not a replay".
 pub const MAX_INCARNATIONS: usize = 16;
 
+/// Among the sources, the name under which the greatest resolved position is kept.
+const RESOLVED: &str = "resolved";
+
 /// The greatest position of one incarnation of one source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incarnation {
@@ -37,7 +40,8 @@ impl Judged {
     };
 }
 
-/// The greatest position of each incarnation, the last used first.
+/// The greatest position of each incarnation, the last used first. Where a source's changes do not come in the order of their
+/// positions, the greatest one that it has resolved, as an incarnation of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourcePositions {
     incarnations: Vec<Incarnation>,
@@ -81,6 +85,36 @@ impl SourcePositions {
             };
         }
         self.judge_slowly(source, position, commit_time_us)
+    }
+
+    /// The source says that it has delivered everything below `position`, whose commit time is `time_us`. Never goes back.
+    pub fn resolve(&mut self, position: i64, time_us: i64) {
+        let known = self.resolved_at();
+        if known.is_some_and(|at| self.incarnations[at].position >= position) {
+            return;
+        }
+        match known {
+            Some(at) => self.incarnations[..=at].rotate_right(1),
+            None => drop(self.begin(RESOLVED, 0, position, None)),
+        }
+        self.incarnations[0].position = position;
+        self.incarnations[0].commit_time_us = Some(time_us);
+    }
+
+    /// Judges a row of a source whose changes a partition does not have in the order of their positions, and remembers nothing:
+    /// a replay lies **strictly below** a position that was resolved before it. Without one nothing is a replay.
+    #[must_use]
+    pub fn judge_resolved(&self, position: i64) -> Judged {
+        let resolved = self.resolved_at().map(|at| self.incarnations[at].position);
+        Judged {
+            replayed: resolved.is_some_and(|resolved| position < resolved),
+            ..Judged::NEWS
+        }
+    }
+
+    fn resolved_at(&self) -> Option<usize> {
+        let mut known = self.incarnations.iter();
+        known.position(|known| known.source == RESOLVED)
     }
 
     fn judge_slowly(&mut self, source: &str, position: i64, commit_time_us: Option<i64>) -> Judged {
@@ -260,5 +294,33 @@ mod tests {
             "forgotten: not a replay"
         );
         assert_eq!(known.judge("db/0", 5, Some(5)), judged(0, true));
+    }
+
+    /// Taken from the order of positions, rows of another table of the same topic would be replays.
+    #[test]
+    fn without_an_order_only_what_is_below_a_resolved_position_is_a_replay() {
+        let mut known = SourcePositions::default();
+        assert_eq!(known.judge_resolved(100), judged(0, false));
+        assert_eq!(known.judge_resolved(50), judged(0, false), "no order");
+        known.resolve(100, 10);
+        assert_eq!(known.judge_resolved(99), judged(0, true));
+        assert_eq!(known.judge_resolved(100), judged(0, false), "equal is news");
+        known.resolve(90, 9);
+        assert_eq!(known.judge_resolved(95), judged(0, true), "never goes back");
+        known.resolve(120, 12);
+        let kept = SourcePositions::from_incarnations(known.incarnations().to_vec());
+        assert_eq!(kept.judge_resolved(119), judged(0, true));
+        assert_eq!(kept.incarnations().len(), 1);
+    }
+
+    /// A topic that had another format before.
+    #[test]
+    fn a_resolved_position_and_ordered_ones_do_not_judge_each_other() {
+        let mut known = SourcePositions::default();
+        known.judge("db/1", 100, Some(10));
+        known.resolve(1_000, 100);
+        assert_eq!(known.judge("db/1", 150, Some(15)), judged(0, false));
+        assert_eq!(known.judge("db/1", 99, Some(9)), judged(0, true));
+        assert_eq!(known.judge_resolved(999), judged(0, true));
     }
 }

@@ -683,6 +683,30 @@ mod tests {
         assert!(told.contains("is no encoding of type int"), "{told}");
     }
 
+    /// Each format of TiCDC writes values in its own way; a commit time they all have.
+    #[test]
+    fn formats_of_ticdc_say_how_values_are_usually_written() {
+        use Encoding::{Base64, Days, Iso, Latin1, Micros, Plain};
+        let columns = "[{name: a, type: 'decimal(12,2)'}, {name: b, type: date}, {name: c, type: time}, \
+                       {name: d, type: timestamptz}, {name: e, type: binary}, {name: f, type: long}]";
+        for (format, usual) in [
+            ("CanalJson", [Plain, Iso, Iso, Iso, Latin1]),
+            ("TicdcSimpleJson", [Plain, Iso, Iso, Iso, Base64]),
+            ("TicdcDebeziumJson", [Plain, Days, Micros, Iso, Base64]),
+        ] {
+            let source = SOURCE.replace("DebeziumJson", format);
+            let sink = format!(
+                "sink: {{table: a.b, catalog: {{type: Rest, uri: 'http://c'}}, schema: {columns}}}\n"
+            );
+            let spec = resolved(&format!("{source}{sink}"));
+            assert_eq!(spec.event_time, EventTime::SourceCommit);
+            let schema = spec.sink.schema.unwrap();
+            let found: Vec<_> = schema.iter().map(|column| column.encoding).collect();
+            let usual: Vec<_> = usual.map(Some).into_iter().chain([None]).collect();
+            assert_eq!(found, usual, "{format}");
+        }
+    }
+
     #[test]
     fn columns_may_not_look_like_metadata() {
         let sink = "sink: {table: a.b, catalog: {type: Rest, uri: 'http://c'}, schema: [{name: _CDC_op, type: int}]}\n";
