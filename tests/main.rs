@@ -24,3 +24,4 @@ mod support;
 mod terms;
 mod ticdc;
 mod topics;
+mod writers;

@@ -141,6 +141,8 @@ pub enum Reason {
     SchemaMismatch,
     /// The table belongs to another writer.
     WriterMismatch,
+    /// The writer was declared drained.
+    WriterDrained,
     /// The table belongs to another installation of Tidemark.
     InstallationMismatch,
     /// The table's history has expired down to a snapshot above every commit of this writer.
@@ -187,12 +189,16 @@ pub enum Reason {
     PartitionNew,
     /// The worker runs with an older policy than the table was last written with.
     PolicyOutdated,
+    /// Another writer of the table has not got as far.
+    WriterBehind,
     /// No rows, and every partition is read to its end.
     Idle,
 
     // What takes a claim back.
     /// A topic that may be older than the claim is read from now on.
     TopicJoined,
+    /// Another pipeline writes to the table from now on, or goes on after it was drained.
+    WriterJoined,
 }
 
 impl Reason {
@@ -286,7 +292,10 @@ impl Reason {
                 "change the column that the message names in sink.schema or in the table"
             }
             Self::WriterMismatch => {
-                "one table has one pipeline: name another table, or delete the other pipeline and run this one under its name"
+                "name another table, set sink.shared: true to write beside the other pipeline, or delete that one and run this one under its name"
+            }
+            Self::WriterDrained => {
+                "if it is to go on: tidemark writer undrain TABLE WRITER; else delete the pipeline"
             }
             Self::InstallationMismatch => {
                 "if the other installation no longer runs, name it in sink.accept.installation"
@@ -340,12 +349,18 @@ impl Reason {
             }
             Self::SnapshotRunning => "ends with the first streamed row",
             Self::PartitionNew => "ends with the next commit",
+            Self::WriterBehind => {
+                "see what holds that writer; one that brings nothing more: tidemark writer drain TABLE WRITER"
+            }
             Self::NoPartition => "create the topic's partitions, or correct the topics",
             Self::PolicyOutdated => {
                 "restart the worker that runs the older settings, or wait until it has loaded the new ones"
             }
             Self::TopicJoined => {
                 "ends when the topic is read up to where the claim was; read the cells that the message names again then"
+            }
+            Self::WriterJoined => {
+                "ends when the writer has read up to where the claim was; read the cells that the message names again then"
             }
             _ => "nothing to do",
         }

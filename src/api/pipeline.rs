@@ -239,7 +239,7 @@ pub struct SinkSpec {
     pub table: String,
     /// The name under which the pipeline writes to its table. Built-in default `<namespace>.<name>`; it cannot be set, changed or removed later.
     ///
-    /// The table refuses a writer it does not know, so set it to the old name when a pipeline moves.
+    /// The table refuses a writer it does not know (but see `shared`), so set it to the old name when a pipeline moves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 316),
@@ -270,6 +270,11 @@ pub struct SinkSpec {
     /// When rows are committed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitSpec>,
+    /// Whether the pipeline may write to a table that other pipelines write to, as one of each region. Built-in default `false`.
+    ///
+    /// The table's claim is then the least of all its writers' claims, and takes a step back when the pipeline first commits. One that is no longer run holds it until `tidemark writer drain`. Set `sink.expire.enabled` for one of them alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
     /// What is kept of the table's history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire: Option<ExpireSpec>,

@@ -185,6 +185,9 @@ pub struct Sink {
     pub partitioning: Vec<Transform>,
     /// How long at most between two commits while there are rows, µs.
     pub commit_interval_us: i64,
+    /// Whether it may write beside other pipelines.
+    #[serde(default)]
+    pub shared: bool,
     /// What is kept of the table's history.
     pub expire: Expire,
     /// What becomes of rows that a roll-back of the table has taken out.

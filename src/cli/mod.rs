@@ -47,6 +47,7 @@ mod run;
 mod serve;
 mod wait;
 mod worker;
+mod writer;
 
 /// The version with the commit it was built from.
 pub const VERSION: &str = concat!(
@@ -122,6 +123,9 @@ enum Command {
     Wait(wait::Arguments),
     /// Take back that a stretch of a table is complete
     Retract(retract::Arguments),
+    /// List the writers of a table, or declare one drained
+    #[command(subcommand)]
+    Writer(writer::Command),
     /// Print the custom resource definitions
     Crds,
     /// Print the completions of a shell
@@ -219,6 +223,7 @@ fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
         Command::Get(arguments) => block_on(get::get(arguments, out)),
         Command::Wait(arguments) => block_on(wait::wait(arguments, out)),
         Command::Retract(arguments) => block_on(retract::retract(arguments, out)),
+        Command::Writer(command) => block_on(writer::writer(command, out)),
         Command::Crds => crds::crds(out),
         Command::Completions(arguments) => {
             completions::completions(&arguments, Arguments::command(), out)

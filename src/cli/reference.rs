@@ -63,6 +63,16 @@ fn commands() -> String {
         let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
         let lines = lines.join("\n");
         let _ = write!(page, "\n## tidemark {name}\n\n```text\n{lines}\n```\n");
+        for further in inner.get_subcommands_mut() {
+            let second = further.get_name().to_owned();
+            let help = further.render_long_help().to_string();
+            let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+            let lines = lines.join("\n");
+            let _ = write!(
+                page,
+                "\n### tidemark {name} {second}\n\n```text\n{lines}\n```\n"
+            );
+        }
     }
     page
 }

@@ -40,7 +40,7 @@ pub(super) async fn retract(arguments: Arguments, out: &mut dyn Write) -> Result
     let order = Order::Retract(retraction.map_err(Error::Retraction)?);
     let catalog = arguments.catalog.resolve(&arguments.table)?;
     let (settings, table) = sensor::address(&catalog, &arguments.table)?;
-    let done = sink::order(&settings, table, order, "tidemark retract").await?;
+    let done = sink::order(&settings, table, (None, order), "tidemark retract").await?;
     let (from, before) = (instant(arguments.from), instant(arguments.before));
     writeln!(
         out,

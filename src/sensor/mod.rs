@@ -8,7 +8,7 @@
 
 use std::{collections::HashMap, fmt::Write, sync::Arc, time::Duration};
 
-use iceberg::{Catalog as IcebergCatalog, TableIdent, spec::TableMetadata};
+use iceberg::{Catalog as IcebergCatalog, TableIdent, spec::TableMetadata, table::Table};
 
 use crate::{
     api::{
@@ -18,9 +18,9 @@ use crate::{
     lake::{self, catalog::CatalogSettings, lineage::lineage},
     process::{clock::Clock, secret::Secret},
     watermark::{
-        self, Coverage, HeldBy, Hold, State, TableView, Term,
-        contract::{self, OwnSummary},
-        read_claim,
+        self, Coverage, HeldBy, Hold, Peer, State, TableView, Term,
+        contract::{self, BadValue, OwnSummary},
+        peers, read_claim,
     },
 };
 
@@ -53,6 +53,14 @@ pub enum Error {
         uri: String,
         /// Why.
         source: Box<lake::Error>,
+    },
+    /// The state of a writer cannot be read.
+    #[error("the writers of table \"{table}\" cannot be told")]
+    Writers {
+        /// The table.
+        table: TableName,
+        /// Which value, and why.
+        source: BadValue,
     },
     /// The table's name is none for Iceberg.
     #[error("\"{table}\" is no name of a table; write namespace.table")]
@@ -125,13 +133,29 @@ impl Reader {
     /// # Errors
     /// The catalog fails, or has no such table.
     pub async fn read(&self) -> Result<Reading, Error> {
+        Ok(reading(&self.name, self.load().await?.metadata()))
+    }
+
+    /// The writers of the table, by name.
+    ///
+    /// # Errors
+    /// The catalog fails, or has no such table, or the state of a writer cannot be read.
+    pub async fn writers(&self) -> Result<Vec<Peer>, Error> {
+        let table = self.load().await?;
+        let read = with_view(table.metadata(), |view| peers("", view));
+        read.map_err(|source| Error::Writers {
+            table: self.name.clone(),
+            source,
+        })
+    }
+
+    async fn load(&self) -> Result<Table, Error> {
         let loaded = lake::catalog::load(&*self.catalog, &self.table).await;
-        let lake = |source| Error::Lake {
+        loaded.map_err(|source| Error::Lake {
             table: self.name.clone(),
             uri: self.uri.clone(),
             source: Box::new(source),
-        };
-        Ok(reading(&self.name, loaded.map_err(lake)?.metadata()))
+        })
     }
 }
 
@@ -146,19 +170,22 @@ pub fn reading(name: &TableName, metadata: &TableMetadata) -> Reading {
 }
 
 fn standing(metadata: &TableMetadata) -> Standing {
+    with_view(metadata, |view| match read_claim(view) {
+        watermark::Reading::Nothing => Standing::Unclaimed,
+        watermark::Reading::Held { why, .. } => Standing::Held(why.to_string()),
+        watermark::Reading::Claim(on_table) => claimed(on_table, view),
+    })
+}
+
+fn with_view<T>(metadata: &TableMetadata, look: impl FnOnce(&TableView<'_>) -> T) -> T {
     let history = lineage(metadata);
     let ancestry = history.ancestry();
-    let view = TableView {
+    look(&TableView {
         table_uuid: metadata.uuid(),
         table_ref: MAIN,
         properties: metadata.properties(),
         lineage: &ancestry,
-    };
-    match read_claim(&view) {
-        watermark::Reading::Nothing => Standing::Unclaimed,
-        watermark::Reading::Held { why, .. } => Standing::Held(why.to_string()),
-        watermark::Reading::Claim(on_table) => claimed(on_table, &view),
-    }
+    })
 }
 
 /// A claim that counts, with what the newest of our snapshots and the state say beside it.
@@ -173,9 +200,7 @@ fn claimed(on_table: contract::TableClaim, view: &TableView<'_>) -> Standing {
             .map(|snapshot| &*snapshot.summary)
     };
     let newest = summaries().find_map(|summary| contract::read_summary(summary).ok().flatten());
-    let state = newest
-        .as_ref()
-        .and_then(|own| state_of(own, view.properties));
+    let state = newest.as_ref().and_then(|own| state_of(own, view));
     let grid = newest.as_ref().map(|own| own.record.policy.grid);
     let undecodable = summaries().filter_map(|summary| {
         summary
@@ -185,7 +210,10 @@ fn claimed(on_table: contract::TableClaim, view: &TableView<'_>) -> Standing {
     });
     Standing::Claimed(Box::new(TableClaim {
         finalized_before_us,
-        accepted: state.as_ref().map(accepted).unwrap_or_default(),
+        accepted: state
+            .as_ref()
+            .and_then(|state| accepted(state, view.properties))
+            .unwrap_or_default(),
         bounds: view
             .properties
             .get(contract::BOUNDS)
@@ -202,14 +230,23 @@ fn claimed(on_table: contract::TableClaim, view: &TableView<'_>) -> Standing {
 }
 
 /// The writer's state, where it is that of its newest commit.
-fn state_of(own: &OwnSummary, properties: &HashMap<String, String>) -> Option<State> {
-    let text = properties.get(&contract::state_property(&own.writer))?;
-    let state = State::decode(text).ok()?;
+fn state_of(own: &OwnSummary, view: &TableView<'_>) -> Option<State> {
+    let text = view
+        .properties
+        .get(&contract::state_property(&own.writer))?;
+    let mut state = State::decode(text).ok()?;
+    state.peers = peers(&own.writer, view).ok()?;
     (state.commit_id == own.record.commit_id).then_some(state)
 }
 
-/// How far each set of terms alone carries the claim.
-fn accepted(state: &State) -> Vec<verdict::Accepted> {
+/// How far each set of terms alone carries the claim: of several writers the least far. `None`: it cannot be told of one.
+fn accepted(state: &State, properties: &HashMap<String, String>) -> Option<Vec<verdict::Accepted>> {
+    let mut states = vec![state.clone()];
+    for peer in state.peers.iter().filter(|peer| !peer.drained) {
+        let text = properties.get(&contract::state_property(&peer.writer))?;
+        states.push(State::decode(text).ok()?);
+    }
+    states.retain(|state| !state.published.drained);
     let sets = (1..1_usize << Term::ALL.len()).map(|set| {
         let chosen = |(bit, term): (usize, Term)| (set >> bit & 1 == 1).then_some(term);
         Term::ALL
@@ -218,11 +255,15 @@ fn accepted(state: &State) -> Vec<verdict::Accepted> {
             .filter_map(chosen)
             .collect()
     });
-    sets.map(|terms| verdict::Accepted {
-        finalized_before_us: state.accepted(&terms),
+    let accepted = sets.map(|terms| verdict::Accepted {
+        finalized_before_us: states
+            .iter()
+            .map(|state| state.accepted(&terms))
+            .min()
+            .flatten(),
         terms,
-    })
-    .collect()
+    });
+    Some(accepted.collect())
 }
 
 fn hold_sentence(hold: &Hold) -> String {
@@ -249,6 +290,7 @@ fn hold_sentence(hold: &Hold) -> String {
         }
         HeldBy::Asked => "waits for the greatest delay after the broker was asked".to_owned(),
         HeldBy::Clock => "is not over".to_owned(),
+        HeldBy::Writer { writer } => format!("waits for the writer {writer}"),
         HeldBy::Policy { revision } => {
             format!("waits for a worker with policy revision {revision}")
         }

@@ -270,7 +270,12 @@ pub(super) mod tests {
             at_us: at("2026-11-30T12:20:00Z"),
             withheld,
         };
-        claim.claim.amended = Amended::of(vec![cell], None).unwrap();
+        claim.claim.amended = Amended::of(
+            vec![cell],
+            None,
+            withheld.then_some(at("2026-11-30T12:00:00Z")),
+        )
+        .unwrap();
     }
 
     #[test]

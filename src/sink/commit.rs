@@ -22,6 +22,7 @@ use super::finalize::{Attempt, CommitProcessor, Finalization, Plan, plan};
 use super::load::Loaded;
 use super::memory::Memory;
 use super::metrics::PipelineMetrics;
+use super::standing::Leave;
 use crate::api::Reason;
 use crate::api::worker::{OnRollback, SinkAccept};
 use crate::lake::commit::{Append, commit, commit_by_hand};
@@ -49,6 +50,8 @@ pub(super) struct TableSide {
     pub identity: Identity,
     /// Changes of the table's identity that a person has agreed to.
     pub accept: SinkAccept,
+    /// What the writer may do there.
+    pub leave: Leave,
     /// The cluster that a person has agreed to go on with.
     pub accept_cluster: Option<String>,
     /// What becomes of rows that a roll-back has taken out.

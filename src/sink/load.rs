@@ -56,8 +56,9 @@ impl TableSide {
             seen: self.memory.seen(),
             now_us: self.clock.now_us(),
         };
-        let standing = read_standing(&table, &lineage, &self.identity, &asker, &self.accept);
-        let standing = match standing {
+        let accept = (&self.accept, self.leave);
+        let standing = read_standing(&table, &lineage, &self.identity, &asker, accept);
+        let (standing, peers) = match standing {
             Ok(standing) => standing,
             Err(Refusal::Plain(error)) => return Err(error),
             Err(Refusal::Obstacle(obstacle)) => {
@@ -66,6 +67,7 @@ impl TableSide {
             }
         };
         let mut loaded = self.of_standing(table, lineage, standing);
+        loaded.state.peers = peers;
         let states = [Some(&mut loaded.state), loaded.kept.as_deref_mut()];
         if self.accept_cluster.as_ref() == Some(&self.identity.cluster_id) {
             for state in states.into_iter().flatten() {

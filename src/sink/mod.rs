@@ -162,7 +162,8 @@ impl Error {
             },
             Self::Undecodable { .. } => Next::AwaitChange,
             Self::Refused { reason, .. } => match reason {
-                Reason::SecretMissing | Reason::Fenced => Next::Later,
+                // Let in again, it goes on by itself.
+                Reason::SecretMissing | Reason::Fenced | Reason::WriterDrained => Next::Later,
                 _ => Next::AwaitChange,
             },
         }

@@ -5,7 +5,7 @@
 //!
 //! Never a first commit: who has not written to a table has nothing to order there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use super::Error;
 use super::commit::{Outcome, TableSide};
 use super::errand::Errand;
 use super::metrics::WorkerMetrics;
+use super::standing::Leave;
 use crate::api::Reason;
 use crate::api::worker::{OnRollback, SinkAccept};
 use crate::lake::catalog::{self, CatalogKind, CatalogSettings};
@@ -39,23 +40,24 @@ pub struct Ordered {
     pub claim: Claim,
 }
 
-/// Carries an order out on a table. `who` is named in the summary as the worker.
+/// Carries an order out on a table, in the name of one of its writers; of any where that does not matter. `who` is named in the
+/// summary as the worker.
 ///
 /// # Errors
 /// The catalog or the table refuses, or nothing came of it in two minutes.
 pub async fn order(
     settings: &CatalogSettings,
     table: TableIdent,
-    order: Order,
+    (writer, order): (Option<&str>, Order),
     who: &str,
 ) -> Result<Ordered, Error> {
     let catalog = catalog::open(settings).await?;
     let loaded = catalog::load(&*catalog, &table).await?;
     let metadata = loaded.metadata();
-    let state = state_of(metadata.properties()).ok_or_else(|| {
-        let problem =
-            format!("table \"{table}\" has no state of a writer: nothing is claimed there");
-        Error::refused(Reason::StateUnreadable, problem)
+    let state = state_of(metadata.properties(), writer).ok_or_else(|| {
+        let named = writer.map_or_else(String::new, |writer| format!(" \"{writer}\""));
+        let problem = format!("table \"{table}\" has no writer{named} whose state can be read");
+        Error::refused(Reason::SpecInvalid, problem)
     })?;
     let raw = raw::open_raw(settings).await?;
     let clock = Clock::system();
@@ -67,6 +69,10 @@ pub async fn order(
         policy: state.policy.clone(),
         identity: state.identity,
         accept: SinkAccept::default(),
+        leave: Leave {
+            shared: false,
+            orders: true,
+        },
         accept_cluster: None,
         on_rollback: OnRollback::Replay,
         memory: Arc::default(),
@@ -99,12 +105,13 @@ pub async fn order(
     }
 }
 
-/// The state of the writer of a table.
-fn state_of(properties: &std::collections::HashMap<String, String>) -> Option<State> {
+/// The state of a writer of a table, or of the first that can be read.
+fn state_of(properties: &HashMap<String, String>, writer: Option<&str>) -> Option<State> {
     let sorted: BTreeMap<&String, &String> = properties.iter().collect();
-    let mut texts = sorted
-        .into_iter()
-        .filter(|(name, _)| contract::writer_of(name).is_some())
-        .map(|(_, text)| text);
-    State::decode(texts.next()?).ok()
+    let mut states = sorted.into_iter().filter_map(|(name, text)| {
+        let known = contract::writer_of(name)?;
+        let wanted = writer.is_none_or(|wanted| wanted == known);
+        wanted.then(|| State::decode(text).ok()).flatten()
+    });
+    states.next()
 }

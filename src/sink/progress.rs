@@ -242,6 +242,7 @@ pub(super) fn reason_of_step(cause: StepCause) -> Reason {
         StepCause::TopicJoined => Reason::TopicJoined,
         StepCause::RolledBack => Reason::RolledBack,
         StepCause::LineageAccepted => Reason::LineageAccepted,
+        StepCause::WriterJoined => Reason::WriterJoined,
     }
 }
 
@@ -292,6 +293,7 @@ fn reason(hold: &Hold, state: &State, cell_end_us: i64, now_us: i64) -> Reason {
         _ if now_us < cell_end_us + state.policy.bounds.max_delay_us => Reason::CellOpen,
         HeldBy::NotAsked | HeldBy::Asked | HeldBy::Unanchored { .. } => Reason::BrokerNotAsked,
         HeldBy::Clock => Reason::CellOpen,
+        HeldBy::Writer { .. } => Reason::WriterBehind,
         HeldBy::Partition { .. } if state.newest_change.is_some_and(|change| change.snapshot) => {
             Reason::SnapshotRunning
         }

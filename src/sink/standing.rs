@@ -3,15 +3,13 @@
 //! In: the table as loaded and its history. No I/O, and no guess: whatever does not fit is refused with its reason, and only
 //! what a person has agreed to is overlooked.
 
-use std::collections::HashMap;
-
 use iceberg::table::Table;
 
 use super::Error;
 use crate::api::Reason;
 use crate::api::worker::SinkAccept;
 use crate::lake::lineage::Lineage;
-use crate::watermark::{Asker, Identity, Obstacle, Standing, State, TableView, contract, stand};
+use crate::watermark::{Asker, Identity, Obstacle, Peer, Standing, State, TableView, peers, stand};
 
 /// Why a table is not gone on from.
 #[derive(Debug)]
@@ -22,7 +20,16 @@ pub(super) enum Refusal {
     Obstacle(Obstacle),
 }
 
-/// Where the writer stands on a table.
+/// What a writer may do to a table beside going on where it stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Leave {
+    /// Write to it beside others.
+    pub shared: bool,
+    /// Bring the orders of a person, which a drained writer takes as well.
+    pub orders: bool,
+}
+
+/// Where the writer stands on a table, and who else writes there.
 ///
 /// # Errors
 /// The table is not ours to go on from.
@@ -31,20 +38,10 @@ pub(super) fn read_standing(
     lineage: &Lineage,
     identity: &Identity,
     asker: &Asker<'_>,
-    accept: &SinkAccept,
-) -> Result<Standing, Refusal> {
+    (accept, leave): (&SinkAccept, Leave),
+) -> Result<(Standing, Vec<Peer>), Refusal> {
     let metadata = table.metadata();
     let properties = metadata.properties();
-    if let Some(other) = other_writer(properties, &identity.writer) {
-        return Err(Refusal::Plain(Error::refused(
-            Reason::WriterMismatch,
-            format!(
-                "table \"{}\" is written by \"{other}\", not by \"{}\"",
-                table.identifier(),
-                identity.writer
-            ),
-        )));
-    }
     let ancestry = lineage.ancestry();
     let view = TableView {
         table_uuid: metadata.uuid(),
@@ -53,6 +50,11 @@ pub(super) fn read_standing(
         lineage: &ancestry,
     };
     let mut standing = stand(asker, &view).map_err(Refusal::Obstacle)?;
+    let peers = peers(&identity.writer, &view).map_err(|problem| {
+        let problem = format!("table \"{}\": {problem}", table.identifier());
+        Refusal::Plain(Error::refused(Reason::StateUnreadable, problem))
+    })?;
+    check_leave(table, identity, (&standing, &peers), leave)?;
     match &mut standing {
         Standing::GoesOn(going_on) => {
             if going_on.rebuilt {
@@ -69,7 +71,34 @@ pub(super) fn read_standing(
             }
         }
     }
-    Ok(standing)
+    Ok((standing, peers))
+}
+
+/// An unknown writer needs leave to write beside others, and a drained one writes nothing.
+fn check_leave(
+    table: &Table,
+    identity: &Identity,
+    (standing, peers): (&Standing, &[Peer]),
+    leave: Leave,
+) -> Result<(), Refusal> {
+    let (table, writer) = (table.identifier(), &identity.writer);
+    let (reason, problem) = match (standing, peers.first()) {
+        (Standing::GoesOn(going_on), _) if going_on.state.published.drained && !leave.orders => (
+            Reason::WriterDrained,
+            format!("writer \"{writer}\" of table \"{table}\" was declared drained"),
+        ),
+        (Standing::Begins(beginning), Some(other))
+            if beginning.last_epoch == 0 && !leave.shared =>
+        {
+            let other = &other.writer;
+            (
+                Reason::WriterMismatch,
+                format!("table \"{table}\" is written by \"{other}\", not by \"{writer}\""),
+            )
+        }
+        _ => return Ok(()),
+    };
+    Err(Refusal::Plain(Error::refused(reason, problem)))
 }
 
 /// Makes sure that the state is this installation's, or accepted from another one.
@@ -98,11 +127,6 @@ fn install(
         .installation
         .clone_from(&identity.installation);
     Ok(())
-}
-
-fn other_writer<'p>(properties: &'p HashMap<String, String>, writer: &str) -> Option<&'p str> {
-    let mut writers = properties.keys().filter_map(|key| contract::writer_of(key));
-    writers.find(|other| *other != writer)
 }
 
 /// An obstacle as a person reads it, with what takes it away.

@@ -48,6 +48,8 @@ pub struct AmendedCell {
 pub struct Amended {
     cells: Vec<AmendedCell>,
     overflow: Option<AmendedCell>,
+    /// The claim below which the newest cell is withheld: above it, none is.
+    withheld_at_us: Option<i64>,
 }
 
 impl LateData {
@@ -80,11 +82,26 @@ impl LateData {
 }
 
 impl Amended {
-    /// What was written down: cells in any order, and the rest. `None` when it is more than a list holds.
+    /// What was written down: cells in any order, the rest, and the claim that has to be passed before what is withheld counts
+    /// again. `None` when it is more than a list holds.
     #[must_use]
-    pub fn of(mut cells: Vec<AmendedCell>, overflow: Option<AmendedCell>) -> Option<Self> {
+    pub fn of(
+        mut cells: Vec<AmendedCell>,
+        overflow: Option<AmendedCell>,
+        withheld_at_us: Option<i64>,
+    ) -> Option<Self> {
         cells.sort_by_key(|cell| (cell.from_us, cell.before_us));
-        (cells.len() <= MAX_AMENDED).then_some(Amended { cells, overflow })
+        (cells.len() <= MAX_AMENDED).then_some(Amended {
+            cells,
+            overflow,
+            withheld_at_us,
+        })
+    }
+
+    /// The claim above which nothing is withheld any more; `None`: nothing is.
+    #[must_use]
+    pub fn withheld_at_us(&self) -> Option<i64> {
+        self.withheld_at_us
     }
 
     /// The cells, in order.
@@ -123,8 +140,19 @@ impl Amended {
         stretches
     }
 
-    /// Takes the late rows of a commit in. `claim_us`: the claim that they lie below.
-    pub(super) fn take(&mut self, late: &LateCells, claim_us: i64, at_us: i64, withheld: bool) {
+    /// Takes the late rows of a commit in. `claim_us`: the claim that they lie below. `withheld_at_us`: the claim that has to be
+    /// passed before their cells count again; `None`: they go on to count.
+    pub(super) fn take(
+        &mut self,
+        late: &LateCells,
+        claim_us: i64,
+        at_us: i64,
+        withheld_at_us: Option<i64>,
+    ) {
+        let withheld = withheld_at_us.is_some();
+        if late.rows() > 0 {
+            self.withheld_at_us = self.withheld_at_us.max(withheld_at_us);
+        }
         for late in &late.cells {
             self.amend(AmendedCell {
                 from_us: late.from_us,
@@ -147,10 +175,22 @@ impl Amended {
         }
     }
 
-    /// The claim has risen: nothing is withheld any more.
-    pub(super) fn release(&mut self) {
-        let all = self.cells.iter_mut().chain(&mut self.overflow);
-        all.for_each(|cell| cell.withheld = false);
+    /// Where the claim has risen, nothing is withheld any more.
+    pub(super) fn release_above(&mut self, claim_us: Option<i64>) {
+        if claim_us > self.withheld_at_us {
+            let all = self.cells.iter_mut().chain(&mut self.overflow);
+            all.for_each(|cell| cell.withheld = false);
+            self.withheld_at_us = None;
+        }
+    }
+
+    /// Takes in what another writer says of the same cells.
+    pub(super) fn merge(&mut self, other: &Amended) {
+        other.cells.iter().for_each(|cell| self.amend(*cell));
+        if let Some(rest) = other.overflow {
+            self.put_away(rest);
+        }
+        self.withheld_at_us = self.withheld_at_us.max(other.withheld_at_us);
     }
 
     fn amend(&mut self, news: AmendedCell) {
@@ -158,7 +198,7 @@ impl Amended {
         match self.cells.binary_search_by_key(&key(&news), key) {
             Ok(at) => {
                 let cell = &mut self.cells[at];
-                cell.revision += 1;
+                cell.revision += news.revision;
                 cell.rows = cell.rows.saturating_add(news.rows);
                 cell.at_us = cell.at_us.max(news.at_us);
                 cell.withheld |= news.withheld;
@@ -167,7 +207,7 @@ impl Amended {
                 let before = self
                     .overflow
                     .filter(|rest| rest.from_us < news.before_us && news.from_us < rest.before_us);
-                let revision = before.map_or(0, |rest| rest.revision) + 1;
+                let revision = before.map_or(0, |rest| rest.revision) + news.revision;
                 self.cells.insert(at, AmendedCell { revision, ..news });
             }
         }
@@ -217,8 +257,8 @@ mod tests {
     #[test]
     fn every_commit_with_late_rows_is_a_revision() {
         let mut amended = Amended::default();
-        amended.take(&late([3, 5]), 9 * HOUR, 1, false);
-        amended.take(&late([5]), 9 * HOUR, 2, false);
+        amended.take(&late([3, 5]), 9 * HOUR, 1, None);
+        amended.take(&late([5]), 9 * HOUR, 2, None);
         let seen: Vec<_> = amended
             .cells()
             .iter()
@@ -233,33 +273,54 @@ mod tests {
     #[test]
     fn a_withheld_cell_is_released_as_a_whole_and_keeps_its_revision() {
         let mut amended = Amended::default();
-        amended.take(&late([3]), 9 * HOUR, 1, true);
+        amended.take(&late([3]), 9 * HOUR, 1, Some(9 * HOUR));
         assert_eq!(amended.withheld().stretches(), [(3 * HOUR, 4 * HOUR)]);
-        amended.release();
+        amended.release_above(Some(9 * HOUR));
+        assert!(!amended.withheld().is_empty(), "it has not risen");
+        amended.release_above(Some(10 * HOUR));
         assert!(amended.withheld().is_empty());
         assert_eq!(amended.cells()[0].revision, 1);
+    }
+
+    #[test]
+    fn two_writers_make_one_list() {
+        let mut first = Amended::default();
+        first.take(&late([3, 5]), 9 * HOUR, 1, None);
+        let mut second = Amended::default();
+        second.take(&late([5, 6]), 8 * HOUR, 2, Some(8 * HOUR));
+        first.merge(&second);
+        let cells = first.cells().iter();
+        let seen: Vec<_> = cells
+            .map(|cell| (cell.from_us / HOUR, cell.revision))
+            .collect();
+        assert_eq!(seen, [(3, 1), (5, 2), (6, 1)]);
+        assert_eq!(first.withheld().stretches(), [(5 * HOUR, 7 * HOUR)]);
+        first.release_above(Some(8 * HOUR));
+        assert!(!first.withheld().is_empty());
+        first.release_above(Some(8 * HOUR + 1));
+        assert!(first.withheld().is_empty());
     }
 
     /// A reader that compares revisions may miss no change, whatever was taken out in between.
     #[test]
     fn what_the_list_cannot_hold_is_named_from_its_lowest_cell_on() {
         let mut amended = Amended::default();
-        amended.take(&late([7]), 90 * HOUR, 1, true);
-        amended.take(&late([7]), 90 * HOUR, 2, false);
+        amended.take(&late([7]), 90 * HOUR, 1, Some(9 * HOUR));
+        amended.take(&late([7]), 90 * HOUR, 2, None);
         for hour in 10..42 {
-            amended.take(&late([hour]), 90 * HOUR, hour, false);
+            amended.take(&late([hour]), 90 * HOUR, hour, None);
         }
         assert_eq!(amended.cells().len(), MAX_AMENDED);
         let rest = amended.overflow().unwrap();
         assert_eq!((rest.from_us, rest.before_us), (7 * HOUR, 8 * HOUR));
         assert_eq!((rest.revision, rest.rows, rest.withheld), (2, 4, true));
-        amended.take(&late([7]), 90 * HOUR, 50, false);
+        amended.take(&late([7]), 90 * HOUR, 50, None);
         let again = amended.within(7 * HOUR, 8 * HOUR).next().unwrap();
         assert_eq!(again.revision, 3, "above what it had");
         assert_eq!(amended.overflow().unwrap().before_us, 11 * HOUR);
         let mut many = late([]);
         many.overflow = Some((2 * HOUR, 9));
-        amended.take(&many, 90 * HOUR, 60, true);
+        amended.take(&many, 90 * HOUR, 60, Some(90 * HOUR));
         let rest = amended.overflow().unwrap();
         assert_eq!((rest.from_us, rest.before_us), (2 * HOUR, 90 * HOUR));
         assert_eq!((rest.revision, rest.rows), (3, 15));

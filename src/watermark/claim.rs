@@ -50,6 +50,11 @@ pub enum HeldBy {
     Asked,
     /// The clock of the last commit.
     Clock,
+    /// Another writer of the table.
+    Writer {
+        /// Its name.
+        writer: String,
+    },
     /// This worker's settings are older than the table's.
     Policy {
         /// The revision on the table.
@@ -240,10 +245,11 @@ impl State {
             Some(lost_us) => kept.max(CompleteFrom::From(lost_us)),
             None => kept,
         };
-        self.published.close_reopened();
         if let Some(claim_us) = self.published.finalized_before_us {
             self.published.evidence = self.evidence(claim_us);
         }
+        let claimed = self.claimed_us();
+        self.published.close_reopened(claimed);
     }
 
     fn derive_complete_from(&self) -> CompleteFrom {
@@ -283,9 +289,9 @@ impl State {
         terms
     }
 
-    /// What the state publishes, for its summary and properties.
+    /// What this writer publishes for itself.
     #[must_use]
-    pub fn claim(&self) -> Claim {
+    pub fn own_claim(&self) -> Claim {
         let claimed = self.published.finalized_before_us;
         let margin_us = claimed.and_then(|claim_us| {
             let bases = self
@@ -315,6 +321,17 @@ impl State {
         let claimed = self.published.finalized_before_us;
         let cell_us = claimed.map(|us| self.policy.grid.floor(us));
         let next_us = cell_us.map(|us| self.policy.grid.end(us));
+        if let Some(peer) = self.held_by_peer() {
+            let reached_us = peer.claim.finalized_before_us;
+            return Hold {
+                cell_us: reached_us.map(|us| self.policy.grid.floor(us)),
+                by: HeldBy::Writer {
+                    writer: peer.writer.clone(),
+                },
+                reached_us,
+                since_us: self.committed_at_us,
+            };
+        }
         if !current
             && limit
                 .reached_us

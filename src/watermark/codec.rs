@@ -175,6 +175,27 @@ impl State {
     }
 }
 
+impl Published {
+    /// What a writer publishes for itself, for a summary in which the table's claim is that of several.
+    pub(super) fn encode(&self) -> String {
+        let mut bytes = Vec::new();
+        put_published(&mut bytes, Times::against(0), self);
+        pack(&bytes)
+    }
+
+    /// Reads it back.
+    pub(super) fn decode(text: &str) -> Result<Published, Unreadable> {
+        let bytes = unpack(text)?;
+        let mut reader = Reader::new(&bytes);
+        let published = read_published(&mut reader, Times::against(0))?;
+        if reader.is_done() {
+            Ok(published)
+        } else {
+            Err(Unreadable::Damaged)
+        }
+    }
+}
+
 impl Record {
     /// The partitions of the record for a summary, without their source positions.
     pub(super) fn encode_partitions(&self, detail: Detail) -> String {
@@ -524,6 +545,7 @@ fn put_published(out: &mut Vec<u8>, times: Times, published: &Published) {
         times.put(out, retracted.at_us);
         put_text(out, &retracted.reason);
     }
+    out.push(u8::from(published.drained));
 }
 
 fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Unreadable> {
@@ -551,6 +573,7 @@ fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Un
         reopened: read_reopened(reader, times).ok_or(damaged)?,
         amended: read_amended(reader, times).ok_or(damaged)?,
         retracted: read_retracted(reader, times).ok_or(damaged)?,
+        drained: flag(reader).ok_or(damaged)?,
     })
 }
 
@@ -584,6 +607,7 @@ fn read_reopened(reader: &mut Reader<'_>, times: Times) -> Option<Option<Reopene
 
 fn put_amended(out: &mut Vec<u8>, times: Times, amended: &Amended) {
     out.push(u8::from(amended.overflow().is_some()));
+    times.put_some(out, amended.withheld_at_us());
     put(out, amended.cells().len() as u64);
     for cell in amended.cells().iter().chain(amended.overflow()) {
         times.put(out, cell.from_us);
@@ -597,6 +621,7 @@ fn put_amended(out: &mut Vec<u8>, times: Times, amended: &Amended) {
 
 fn read_amended(reader: &mut Reader<'_>, times: Times) -> Option<Amended> {
     let overflows = flag(reader)?;
+    let withheld_at_us = times.read_some(reader)?;
     let count = reader.count().filter(|count| *count <= MAX_AMENDED)?;
     let mut cells = Vec::with_capacity(count + 1);
     for _ in 0..count + usize::from(overflows) {
@@ -610,7 +635,7 @@ fn read_amended(reader: &mut Reader<'_>, times: Times) -> Option<Amended> {
         });
     }
     let overflow = if overflows { cells.pop() } else { None };
-    Amended::of(cells, overflow)
+    Amended::of(cells, overflow, withheld_at_us)
 }
 
 fn read_retracted(reader: &mut Reader<'_>, times: Times) -> Option<Vec<Retracted>> {
@@ -820,6 +845,7 @@ fn read_state(reader: &mut Reader<'_>) -> Result<State, Unreadable> {
     let published = read_published(reader, times)?;
     let topics = read_topics(reader, times).ok_or(damaged)?;
     Ok(State {
+        peers: Vec::new(),
         identity: Identity {
             writer,
             cluster_id,
@@ -999,6 +1025,7 @@ mod tests {
         state.published.evidence = Term::ALL.into_iter().collect();
         state.published.gaps.add(at("03:00"), at("04:00"));
         state.published.lost_before_us = Some(at("02:00"));
+        state.published.drained = true;
         state
             .published
             .step(StepCause::TopicJoined, Some(at("08:00")), at("09:30"));
@@ -1017,7 +1044,8 @@ mod tests {
             at_us: at("09:40"),
             reason: "a job deleted rows".to_owned(),
         }];
-        state.published.amended = Amended::of(cells, Some(cell("01:00", "03:00", true))).unwrap();
+        state.published.amended =
+            Amended::of(cells, Some(cell("01:00", "03:00", true)), Some(at("09:00"))).unwrap();
         assert_eq!(State::decode(&state.encode().unwrap()), Ok(state));
     }
 

@@ -67,6 +67,14 @@ pub const REF: &str = "tidemark.ref";
 pub const POLICY_REVISION: &str = "tidemark.policy-revision";
 /// Summary: the settings in force.
 pub const POLICY: &str = "tidemark.policy";
+/// Summary, where the table has several writers or this one is drained: what the writer publishes for itself, packed. The other
+/// names have the claim of the table then.
+pub const WRITER_PUBLISHED: &str = "tidemark.writer-published";
+/// Summary, where the table has several writers: the newest commit of each other one, `{"shop.west":"019a…"}`. Theirs may have
+/// expired when these are read.
+pub const WRITERS: &str = "tidemark.writers";
+/// Summary, where the table has several writers: this one's own claim, for people.
+pub const WRITER_FINALIZED_BEFORE: &str = "tidemark.writer-finalized-before";
 /// Summary: the writer.
 pub const WRITER: &str = "tidemark.writer";
 /// Summary: the worker that committed.
@@ -128,6 +136,12 @@ const UNBOUNDED: &str = "unbounded";
 #[must_use]
 pub fn state_property(writer: &str) -> String {
     format!("{PREFIX}writer.{writer}.state")
+}
+
+/// The property that holds a writer's own claim, where the table has several writers.
+#[must_use]
+pub fn claim_property(writer: &str) -> String {
+    format!("{PREFIX}writer.{writer}.finalized-before")
 }
 
 /// The writer whose state a property holds.
@@ -201,8 +215,10 @@ pub struct OwnSummary {
     pub table_ref: String,
     /// What changed.
     pub record: Record,
-    /// What was published.
+    /// What the writer published for itself.
     pub published: Published,
+    /// What was published of the table: the same where it has one writer.
+    pub of_table: Published,
     /// Gaps that were open: topic, partition, from, to.
     pub open_gaps: Vec<OpenStretch>,
     /// Next offset and leader epoch of every partition, and the topics' ids.
@@ -252,7 +268,7 @@ pub fn properties(advanced: &Advanced) -> PropertyChanges {
         ),
         (COMPLETE_FROM, Some(complete_from_text(claim.complete_from))),
         (EVIDENCE, claimed.map(|_| evidence_text(&claim.evidence))),
-        (BOUNDS, Some(bounds_text(&state.policy.bounds))),
+        (BOUNDS, Some(bounds_text(&state.bounds()))),
         (
             MARGIN_MS,
             claim.margin_us.map(|us| us.div_euclid(1000).to_string()),
@@ -281,6 +297,13 @@ pub fn properties(advanced: &Advanced) -> PropertyChanges {
             }
             None => changes.remove.push(name.to_owned()),
         }
+    }
+    let own = state.published.finalized_before_us.map(iso);
+    let name = claim_property(&state.identity.writer);
+    match own.filter(|_| !state.peers.is_empty()) {
+        Some(own) => drop(changes.set.insert(name, own)),
+        None if state.peers.is_empty() => {}
+        None => changes.remove.push(name),
     }
     changes.set.insert(
         state_property(&state.identity.writer),
@@ -351,6 +374,7 @@ pub fn summary(advanced: &Advanced, news: &Contribution) -> BTreeMap<String, Str
 
 fn summary_of_state(advanced: &Advanced, worker: &str) -> BTreeMap<String, String> {
     let (state, claim, record) = (&advanced.state, &advanced.claim, &advanced.record);
+    let own = !state.peers.is_empty() || state.published.drained;
     let values = [
         (COMMIT_ID, Some(record.commit_id.to_string())),
         (WRITER, Some(state.identity.writer.clone())),
@@ -377,6 +401,12 @@ fn summary_of_state(advanced: &Advanced, worker: &str) -> BTreeMap<String, Strin
         (REOPENED, claim.reopened.map(reopened_text)),
         (AMENDED, amended_text(&claim.amended)),
         (RETRACTED, retracted_text(&claim.retracted)),
+        (WRITERS, writers_text(state)),
+        (WRITER_PUBLISHED, own.then(|| state.published.encode())),
+        (
+            WRITER_FINALIZED_BEFORE,
+            state.published.finalized_before_us.filter(|_| own).map(iso),
+        ),
     ];
     let present = values
         .into_iter()
@@ -504,6 +534,24 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
     let left = left.filter(|key| !offsets.next.contains_key(*key));
     record.gone = left.cloned().collect();
     let gaps = read.some(GAPS, parse_gaps)?.unwrap_or_default();
+    let of_table = Published {
+        epoch: read.parsed(EPOCH)?,
+        finalized_before_us: read.some(FINALIZED_BEFORE, parse_iso)?,
+        complete_from: read.with(COMPLETE_FROM, parse_complete_from)?,
+        evidence: read.some(EVIDENCE, parse_evidence)?.unwrap_or_default(),
+        gaps: gaps.settled,
+        lost_before_us: gaps.lost_before_us,
+        reopened: read.some(REOPENED, parse_reopened)?,
+        amended: read.some(AMENDED, parse_amended)?.unwrap_or_default(),
+        retracted: read.some(RETRACTED, parse_retracted)?.unwrap_or_default(),
+        drained: false,
+    };
+    let published = summary.get(WRITER_PUBLISHED);
+    let published = published.map(|text| Published::decode(text)).transpose();
+    let published = published.map_err(|source| BadValue::Packed {
+        name: WRITER_PUBLISHED.to_owned(),
+        source,
+    })?;
     Ok(Some(OwnSummary {
         writer: read.text(WRITER)?.to_owned(),
         worker: read.text(WORKER)?.to_owned(),
@@ -512,17 +560,8 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
         table_uuid: read.parsed(TABLE_UUID)?,
         table_ref: read.text(REF)?.to_owned(),
         record,
-        published: Published {
-            epoch: read.parsed(EPOCH)?,
-            finalized_before_us: read.some(FINALIZED_BEFORE, parse_iso)?,
-            complete_from: read.with(COMPLETE_FROM, parse_complete_from)?,
-            evidence: read.some(EVIDENCE, parse_evidence)?.unwrap_or_default(),
-            gaps: gaps.settled,
-            lost_before_us: gaps.lost_before_us,
-            reopened: read.some(REOPENED, parse_reopened)?,
-            amended: read.some(AMENDED, parse_amended)?.unwrap_or_default(),
-            retracted: read.some(RETRACTED, parse_retracted)?.unwrap_or_default(),
-        },
+        published: published.unwrap_or_else(|| of_table.clone()),
+        of_table,
         open_gaps: gaps.open,
         offsets,
     }))
@@ -532,29 +571,39 @@ impl OwnSummary {
     /// The claim that the summary's commit published.
     #[must_use]
     pub fn table_claim(&self) -> TableClaim {
-        let mut gaps = self.published.gaps.clone();
-        for open in &self.open_gaps {
-            if let Some(from_us) = open.from_us {
-                gaps.add(from_us, open.to_us);
-            }
-        }
         TableClaim {
             commit_id: self.record.commit_id,
             table_uuid: self.table_uuid,
             table_ref: self.table_ref.clone(),
             policy_revision: self.record.policy.revision,
             bounds: self.record.policy.bounds.clone(),
-            claim: Claim {
-                epoch: self.published.epoch,
-                finalized_before_us: self.published.finalized_before_us,
-                complete_from: self.published.complete_from,
-                gaps,
-                evidence: self.published.evidence.clone(),
-                margin_us: None,
-                reopened: self.published.reopened,
-                amended: self.published.amended.clone(),
-                retracted: self.published.retracted.clone(),
-            },
+            claim: self.claim_of(&self.of_table),
+        }
+    }
+
+    /// What its writer published for itself.
+    #[must_use]
+    pub fn own_claim(&self) -> Claim {
+        self.claim_of(&self.published)
+    }
+
+    fn claim_of(&self, published: &Published) -> Claim {
+        let mut gaps = published.gaps.clone();
+        for open in &self.open_gaps {
+            if let Some(from_us) = open.from_us {
+                gaps.add(from_us, open.to_us);
+            }
+        }
+        Claim {
+            epoch: published.epoch,
+            finalized_before_us: published.finalized_before_us,
+            complete_from: published.complete_from,
+            gaps,
+            evidence: published.evidence.clone(),
+            margin_us: None,
+            reopened: published.reopened,
+            amended: published.amended.clone(),
+            retracted: published.retracted.clone(),
         }
     }
 }
@@ -887,10 +936,15 @@ fn gaps_text(state: &State) -> Option<String> {
     });
     let open: Vec<Value> = open.collect();
     let published = &state.published;
-    if published.gaps.is_empty() && open.is_empty() && published.lost_before_us.is_none() {
+    let mut settled = published.gaps.clone();
+    for peer in &state.peers {
+        let stretches = peer.claim.gaps.stretches().iter();
+        stretches.for_each(|(from_us, to_us)| settled.add(*from_us, *to_us));
+    }
+    if settled.is_empty() && open.is_empty() && published.lost_before_us.is_none() {
         return None;
     }
-    let settled = stretches(&published.gaps);
+    let settled = stretches(&settled);
     let lost_before = published.lost_before_us.map(iso);
     Some(json!({"settled": settled, "open": open, "lost-before": lost_before}).to_string())
 }
@@ -947,6 +1001,9 @@ fn amended_text(amended: &Amended) -> Option<String> {
     if let Some(overflow) = amended.overflow() {
         value["overflow"] = amended_cell(overflow);
     }
+    if let Some(us) = amended.withheld_at_us() {
+        value["withheld-at"] = json!(iso(us));
+    }
     Some(value.to_string())
 }
 
@@ -980,7 +1037,12 @@ fn parse_amended(text: &str) -> Option<Amended> {
         None => None,
         Some(overflow) => Some(cell(overflow)?),
     };
-    Amended::of(cells.iter().map(cell).collect::<Option<_>>()?, overflow)
+    let withheld_at_us = match value.get("withheld-at") {
+        None => None,
+        Some(at) => Some(parse_iso(at.as_str()?)?),
+    };
+    let cells = cells.iter().map(cell).collect::<Option<_>>()?;
+    Amended::of(cells, overflow, withheld_at_us)
 }
 
 fn retracted_text(retracted: &[Retracted]) -> Option<String> {
@@ -1005,6 +1067,19 @@ fn parse_retracted(text: &str) -> Option<Vec<Retracted>> {
         })
     };
     all.iter().map(one).collect()
+}
+
+fn writers_text(state: &State) -> Option<String> {
+    let peers = state.peers.iter();
+    let all: BTreeMap<&str, String> = peers
+        .map(|peer| (peer.writer.as_str(), peer.commit_id.to_string()))
+        .collect();
+    (!all.is_empty()).then(|| json!(all).to_string())
+}
+
+/// The newest commits of the other writers, as one of our summaries saw them; `None`: it is none, or saw no other.
+pub(super) fn seen_by(summary: &HashMap<String, String>) -> Option<BTreeMap<String, Uuid>> {
+    serde_json::from_str(summary.get(WRITERS)?).ok()
 }
 
 fn late_text(grid: Grid, late: &LateCells) -> Option<String> {

@@ -18,6 +18,8 @@ pub enum StepCause {
     RolledBack = 2,
     /// The table's owner agreed to go on from a table that does not lead to the writer's last commit.
     LineageAccepted = 3,
+    /// Another pipeline writes to the table from now on.
+    WriterJoined = 4,
 }
 
 /// Cells that were final and are open again.
@@ -35,10 +37,11 @@ pub struct Reopened {
 
 impl StepCause {
     /// Every cause.
-    pub const ALL: [StepCause; 3] = [
+    pub const ALL: [StepCause; 4] = [
         StepCause::TopicJoined,
         StepCause::RolledBack,
         StepCause::LineageAccepted,
+        StepCause::WriterJoined,
     ];
 
     /// The name in `tidemark.reopened`.
@@ -48,6 +51,7 @@ impl StepCause {
             StepCause::TopicJoined => "topic-joined",
             StepCause::RolledBack => "rolled-back",
             StepCause::LineageAccepted => "lineage-accepted",
+            StepCause::WriterJoined => "writer-joined",
         }
     }
 
@@ -98,9 +102,8 @@ impl Published {
         self.retracted.drain(..surplus);
     }
 
-    /// Forgets what was reopened once the claim is back.
-    pub(super) fn close_reopened(&mut self) {
-        let claim_us = self.finalized_before_us;
+    /// Forgets what was reopened once the table's claim is back.
+    pub(super) fn close_reopened(&mut self, claim_us: Option<i64>) {
         self.reopened
             .take_if(|reopened| claim_us >= Some(reopened.before_us));
     }
@@ -129,10 +132,10 @@ mod tests {
         };
         assert_eq!((published.epoch, published.reopened), (2, Some(reopened)));
         published.finalized_before_us = Some(at("11:00"));
-        published.close_reopened();
+        published.close_reopened(published.finalized_before_us);
         assert_eq!(published.reopened, Some(reopened));
         published.finalized_before_us = Some(at("12:00"));
-        published.close_reopened();
+        published.close_reopened(published.finalized_before_us);
         assert_eq!(published.reopened, None);
     }
 

@@ -34,6 +34,7 @@ mod state;
 #[cfg(test)]
 mod testing;
 mod varint;
+mod writers;
 
 pub use advance::{
     Advanced, Anchor, AskedEnd, Contribution, EmptyCommit, Jump, JumpKind, Misfit, PartitionNews,
@@ -66,3 +67,4 @@ pub use standing::{
 pub use state::{
     AskedPartitions, CompleteFrom, Identity, PartitionRecord, Published, Record, State,
 };
+pub use writers::{Peer, peers, writers_of};

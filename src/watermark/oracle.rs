@@ -69,6 +69,18 @@ enum Step {
         worker: usize,
     },
     Add,
+    /// A topic with rows of the last seconds is added to what the pipeline reads.
+    Join {
+        rows: u8,
+    },
+    /// Other cells, by a newer revision of the settings.
+    Cells {
+        seconds: u8,
+    },
+    /// Some of what is published is taken back.
+    Retract {
+        back: u8,
+    },
     LoseHead {
         partition: usize,
         rows: usize,
@@ -118,6 +130,8 @@ enum Wrong {
     StopUnheard,
     /// The heartbeat that is the newest at the commit, not at the question.
     HeartbeatAtCommit,
+    /// A topic that joins is taken for one that was created since.
+    JoinIsCreation,
 }
 
 #[derive(Clone, Debug)]
@@ -157,6 +171,10 @@ struct World {
     plan: Plan,
     wrong: Wrong,
     now_us: i64,
+    /// The topic of each partition.
+    topics: Vec<String>,
+    /// What the pipeline reads.
+    subscription: String,
     logs: Vec<Vec<Row>>,
     connector: Connector,
     log_start: Vec<i64>,
@@ -187,6 +205,8 @@ impl World {
         let (partitions, workers) = (plan.partitions, plan.workers);
         World {
             now_us: T0,
+            topics: vec![TOPIC.to_owned(); partitions],
+            subscription: TOPIC.to_owned(),
             logs: vec![Vec::new(); partitions],
             connector: Connector::default(),
             log_start: vec![0; partitions],
@@ -251,11 +271,16 @@ impl World {
             }
             // Behind a connector that stops D holds no longer for partitions that nobody has asked for.
             Step::Add if partitions < 6 && !self.may_stop() => {
-                self.logs.push(Vec::new());
-                self.log_start.push(0);
-                self.owner.push(partitions % self.plan.workers);
+                self.add(TOPIC.to_owned(), Vec::new());
             }
-            Step::Add => {}
+            Step::Join { rows } if partitions < 6 && !self.may_stop() => self.join(rows % 16),
+            Step::Add | Step::Join { .. } => {}
+            Step::Cells { seconds } => {
+                let cell = [1, 2, 4, 5][usize::from(seconds % 4)];
+                self.plan.policy.grid = Grid::new(cell * SECOND_US).unwrap();
+                self.plan.policy.revision += 1;
+            }
+            Step::Retract { back } => return self.retract(back),
             Step::LoseHead { partition, rows } => self.lose_head(partition % partitions, rows),
             Step::Recall { how } => return self.recall(how),
             Step::Promise { less } => self.promise(less),
@@ -274,6 +299,67 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    fn add(&mut self, topic: String, log: Vec<Row>) {
+        self.owner.push(self.logs.len() % self.plan.workers);
+        self.topics.push(topic);
+        self.logs.push(log);
+        self.log_start.push(0);
+    }
+
+    /// A row a second, up to now.
+    fn join(&mut self, rows: u8) {
+        let topic = format!("shop.joined-{}", self.logs.len());
+        if self.wrong != Wrong::JoinIsCreation {
+            self.subscription.push(',');
+            self.subscription.push_str(&topic);
+        }
+        // A changed specification is a new session: nothing was asked under it yet.
+        self.asked.fill(None);
+        let row = |ago: u8| {
+            let at_us = self.now_us - i64::from(ago) * SECOND_US;
+            Row {
+                event_us: at_us,
+                record_us: at_us,
+                position: i64::from(rows - ago),
+                commit_us: at_us,
+                replay: false,
+                promise: false,
+            }
+        };
+        let log = (0..rows).rev().map(row).collect();
+        self.add(topic, log);
+    }
+
+    fn retract(&mut self, back: u8) -> Found {
+        let Some(claim_us) = self.table.published.finalized_before_us else {
+            return Ok(());
+        };
+        let from_us = claim_us - (1 + i64::from(back % 8)) * SECOND_US;
+        let retraction = Retraction::new(from_us, claim_us, "by the oracle")?;
+        let mut news = self.empty(self.clock(0));
+        news.order = Some(Order::Retract(retraction));
+        self.land(&news, &[])
+    }
+
+    /// The source partition of a log.
+    fn place(&self, partition: usize) -> (&str, i32) {
+        (&self.topics[partition], i32::try_from(partition).unwrap())
+    }
+
+    fn known(&self, partition: usize) -> Option<&PartitionState> {
+        let (topic, number) = self.place(partition);
+        self.table.partition(topic, number)
+    }
+
+    fn empty(&self, now_us: i64) -> Contribution {
+        let claim_us = self.table.published.finalized_before_us;
+        Contribution {
+            subscription: self.subscription.clone(),
+            cells: CellCounts::new(self.plan.policy.grid, claim_us),
+            ..empty(self.commits + 1, now_us, self.plan.policy.grid)
+        }
     }
 
     /// Rows with event times no older than D less the skew of the clocks, no newer than S, and within L of each other.
@@ -387,8 +473,7 @@ impl World {
     }
 
     fn next_offset(&self, partition: usize) -> Option<i64> {
-        let number = i32::try_from(partition).unwrap();
-        Some(self.table.partition(TOPIC, number)?.next_offset)
+        Some(self.known(partition)?.next_offset)
     }
 
     fn owned(&self, worker: usize) -> Vec<usize> {
@@ -404,9 +489,7 @@ impl World {
             if next < self.log_start[partition] {
                 return None;
             }
-            let known = self
-                .table
-                .partition(TOPIC, i32::try_from(partition).unwrap())?;
+            let known = self.known(partition)?;
             let held = Held {
                 start: next,
                 position: next,
@@ -453,12 +536,14 @@ impl World {
     }
 
     fn ask(&mut self, worker: usize) {
-        let numbers = (0..self.logs.len())
-            .map(|p| i32::try_from(p).unwrap())
-            .collect();
+        let mut topics: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
+        for partition in 0..self.logs.len() {
+            let (topic, number) = self.place(partition);
+            topics.entry(topic.to_owned()).or_default().insert(number);
+        }
         self.asked[worker] = Some(AskedPartitions {
             at_us: self.clock(worker),
-            topics: BTreeMap::from([(TOPIC.to_owned(), numbers)]),
+            topics,
         });
         let at_us = self.clock(worker);
         let heartbeat_us = self.connector.beat_us;
@@ -477,17 +562,17 @@ impl World {
 
     fn contribution(&self, worker: usize) -> (Contribution, Vec<(usize, Vec<Row>, i64)>) {
         let now_us = self.clock(worker);
-        let mut news = empty(self.commits + 1, now_us, self.plan.policy.grid);
+        let mut news = self.empty(now_us);
         news.asked.clone_from(&self.asked[worker]);
         if let (Wrong::NoAskedCap, Some(asked)) = (self.wrong, &mut news.asked) {
             asked.at_us = now_us + self.plan.policy.bounds.max_delay_us;
         }
         let mut taken = Vec::new();
         for partition in self.owned(worker) {
-            let number = i32::try_from(partition).unwrap();
+            let (topic, number) = self.place(partition);
             let Some(next) = self.next_offset(partition) else {
                 news.anchors.push(Anchor {
-                    topic: TOPIC.to_owned(),
+                    topic: topic.to_owned(),
                     topic_id: None,
                     partition: number,
                     offset: self.log_start[partition],
@@ -498,7 +583,7 @@ impl World {
             let Some(held) = self.held[worker].get(&partition) else {
                 if next < self.log_start[partition] {
                     news.jumps.push(Jump {
-                        topic: TOPIC.to_owned(),
+                        topic: topic.to_owned(),
                         partition: number,
                         kind: JumpKind::Forward,
                         from: next,
@@ -508,7 +593,7 @@ impl World {
                 }
                 continue;
             };
-            let (own, rows) = self.partition_news(number, held, now_us, &mut news);
+            let (own, rows) = self.partition_news(partition, held, now_us, &mut news);
             news.partitions.push(own);
             taken.push((partition, rows, held.sealed));
         }
@@ -517,7 +602,7 @@ impl World {
 
     fn partition_news(
         &self,
-        partition: i32,
+        partition: usize,
         held: &Held,
         now_us: i64,
         news: &mut Contribution,
@@ -536,7 +621,11 @@ impl World {
                 .judge("db/1", row.position, Some(row.commit_us))
                 .replayed;
             replayed |= self.wrong == Wrong::EqualIsReplay && before == Some(row.position);
-            let say = self.plan.policy.bounds.say(&time_of(row, replayed), now_us);
+            let time = RowTime {
+                backfill_before_us: self.known(partition).and_then(|own| own.backfill_before_us),
+                ..time_of(row, replayed)
+            };
+            let say = self.plan.policy.bounds.say(&time, now_us);
             news.excluded.count(say);
             if say == Say::Yes {
                 digest.push(row.event_us);
@@ -573,9 +662,10 @@ impl World {
         }
         news.rows += batch.iter().filter(|row| !row.promise).count() as u64;
         news.event_times = Sketch::merge(news.event_times.iter().chain(&sketch));
+        let (topic, number) = self.place(partition);
         let own = PartitionNews {
-            topic: TOPIC.to_owned(),
-            partition,
+            topic: topic.to_owned(),
+            partition: number,
             start_offset: held.start,
             end_offset: held.sealed,
             leader_epoch: Some(3),
@@ -600,7 +690,7 @@ impl World {
     }
 
     fn anchor(&mut self) -> Found {
-        let mut news = empty(1, self.clock(0), self.plan.policy.grid);
+        let mut news = self.empty(self.clock(0));
         let ago = if self.wrong == Wrong::AnchorTooEarly {
             20 * SECOND_US
         } else {
@@ -660,7 +750,7 @@ impl World {
                     .map(|row| row.event_us),
             );
         }
-        let rows: Vec<Row> = taken.iter().flat_map(|(_, rows, _)| rows.clone()).collect();
+        let mut rows: Vec<Row> = taken.iter().flat_map(|(_, rows, _)| rows.clone()).collect();
         let true_replays = rows.iter().filter(|row| row.replay).count() as u64;
         if news.excluded.replayed != true_replays {
             return Err(format!(
@@ -668,6 +758,18 @@ impl World {
                 news.excluded.replayed
             ));
         }
+        // The claim does not speak of what a topic that is backfilled has below it.
+        rows = taken
+            .iter()
+            .flat_map(|(partition, rows, _)| {
+                let before_us = self
+                    .known(*partition)
+                    .and_then(|own| own.backfill_before_us);
+                rows.iter()
+                    .filter(move |row| before_us.is_none_or(|us| row.event_us >= us))
+                    .cloned()
+            })
+            .collect();
         self.land(&news, &rows)?;
         for (partition, rows, sealed) in taken {
             let held = self.held[worker].get_mut(&partition).unwrap();
@@ -707,8 +809,12 @@ impl World {
             return Err(format!("the late rows are others: {:?}", next.late));
         }
         self.evidence.extend(&next.claim.evidence);
-        if next.state.published.finalized_before_us < base.finalized_before_us {
+        let (before, after) = (&base, &next.state.published);
+        if after.epoch == before.epoch && after.finalized_before_us < before.finalized_before_us {
             return Err("the claim fell".to_owned());
+        }
+        if after.epoch != before.epoch && news.anchors.is_empty() && news.order.is_none() {
+            return Err("an epoch without a cause".to_owned());
         }
         self.commits += 1;
         if self.wrong != Wrong::None {
@@ -944,6 +1050,9 @@ fn step() -> impl Strategy<Value = Step> {
         6 => worker.clone().prop_map(|worker| Step::Commit { worker }),
         1 => (partition.clone(), worker).prop_map(|(partition, worker)| Step::Move { partition, worker }),
         3 => Just(Step::Add),
+        1 => any::<u8>().prop_map(|rows| Step::Join { rows }),
+        1 => any::<u8>().prop_map(|seconds| Step::Cells { seconds }),
+        1 => any::<u8>().prop_map(|back| Step::Retract { back }),
         1 => (partition, 1_usize..6).prop_map(|(partition, rows)| Step::LoseHead { partition, rows }),
         1 => any::<u8>().prop_map(|how| Step::Recall { how }),
         10 => any::<u8>().prop_map(|delay| Step::Flow { delay }),
@@ -978,10 +1087,16 @@ fn policy() -> impl Strategy<Value = Policy> {
         lengths,
         1_u32..4,
         prop_oneof![Just(0_i64), Just(10)],
-        (terms, quantile),
+        (terms, quantile, any::<bool>()),
     )
         .prop_map(
-            |(cell, (lateness_ms, delay_ms, skew_ms), window_commits, duration, terms)| Policy {
+            |(
+                cell,
+                (lateness_ms, delay_ms, skew_ms),
+                window_commits,
+                duration,
+                (terms, quantile, backfill),
+            )| Policy {
                 revision: 1,
                 grid: Grid::new(cell * SECOND_US).unwrap(),
                 bounds: Bounds {
@@ -992,12 +1107,16 @@ fn policy() -> impl Strategy<Value = Policy> {
                 },
                 window_commits,
                 window_duration_us: duration * SECOND_US,
-                quantile: terms.0.0.contains(&Term::Percentile).then_some(terms.1),
-                terms: terms.0.0.into_iter().collect::<BTreeSet<_>>(),
-                heartbeats: terms.0.1,
+                quantile: terms.0.contains(&Term::Percentile).then_some(quantile),
+                terms: terms.0.into_iter().collect::<BTreeSet<_>>(),
+                heartbeats: terms.1,
                 complete_from: FromRule::Derived,
                 late_data: LateData::Notify,
-                on_join: OnJoin::Reopen,
+                on_join: if backfill {
+                    OnJoin::Backfill
+                } else {
+                    OnJoin::Reopen
+                },
             },
         )
 }
@@ -1117,6 +1236,7 @@ fn the_oracle_finds_every_planted_rule() {
         (Wrong::PromiseAhead, "was published, then came"),
         (Wrong::StopUnheard, "was published, then came"),
         (Wrong::HeartbeatAtCommit, "was published, then came"),
+        (Wrong::JoinIsCreation, "was published, then came"),
     ];
     for (wrong, way) in wrongs {
         let found = find(wrong);

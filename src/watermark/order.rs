@@ -17,6 +17,10 @@ pub const MAX_REASON: usize = 120;
 pub enum Order {
     /// Takes back that a stretch is complete.
     Retract(Retraction),
+    /// The writer brings nothing more: it no longer holds the table's claim.
+    Drain,
+    /// The writer goes on, and holds the claim again.
+    Undrain,
 }
 
 /// A stretch that is said not to be complete, although it was published as such.

@@ -29,6 +29,7 @@ use super::lineage::{Ancestor, Picked, TableView};
 use super::rebuild::{brought_forward, fold, readable};
 use super::standing::{Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing};
 use super::state::State;
+use super::writers::is_vouched;
 
 /// Where a writer goes on.
 ///
@@ -46,6 +47,11 @@ pub fn stand(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obsta
         } else {
             Err(void)
         };
+    }
+    if own.is_empty()
+        && let Some(seen) = state.take_if(|known| is_vouched(asker.writer, known.commit_id, table))
+    {
+        return Ok(going_on(seen, table, false));
     }
     if own.is_empty() {
         return stand_without_commits(asker, table, &known, state);

@@ -21,6 +21,7 @@ use super::frontier::{
 use super::gaps::Gaps;
 use super::order::Retracted;
 use super::source_position::SourcePositions;
+use super::writers::Peer;
 
 /// Who a state belongs to. It is void on any other table or ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +77,8 @@ pub struct Published {
     pub amended: Amended,
     /// The stretches that were retracted last, the newest at the end. All of them are among the gaps.
     pub retracted: Vec<Retracted>,
+    /// Whether the writer was declared drained: it no longer holds the table's claim, and may not commit.
+    pub drained: bool,
 }
 
 /// What the table remembers of one writer.
@@ -102,8 +105,10 @@ pub struct State {
     pub newest_heartbeat_us: Option<i64>,
     /// What is known of each partition.
     pub topics: BTreeMap<String, TopicState>,
-    /// What is claimed.
+    /// What this writer claims.
     pub published: Published,
+    /// What the table says of its other writers: read with each base, and no part of what the state is kept as.
+    pub peers: Vec<Peer>,
 }
 
 /// What one commit says of one partition.
@@ -187,7 +192,9 @@ impl State {
                 reopened: None,
                 amended: Amended::default(),
                 retracted: Vec::new(),
+                drained: false,
             },
+            peers: Vec::new(),
         }
     }
 

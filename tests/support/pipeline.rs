@@ -36,6 +36,8 @@ pub(crate) struct Pipeline<'a> {
     pub(crate) event_time: &'a str,
     pub(crate) columns: &'a str,
     pub(crate) finalization: &'a str,
+    /// Further lines under `sink`.
+    pub(crate) sink: &'a str,
     pub(crate) replicas: u32,
 }
 
@@ -52,6 +54,7 @@ impl Pipeline<'_> {
         event_time: "{from: RecordTimestamp}",
         columns: "- {name: text, type: string}",
         finalization: "{cell: 5s, allowedLateness: 1s, maxDelay: 2s, maxFutureSkew: 1s}",
+        sink: "",
         replicas: 1,
     };
 
@@ -69,6 +72,7 @@ impl Pipeline<'_> {
             event_time,
             columns,
             finalization,
+            sink,
             replicas,
         } = self;
         let manifest = format!(
@@ -89,6 +93,7 @@ spec:
       - {{name: id, type: long, key: true}}
       {columns}
     commit: {{interval: 1s}}
+    {sink}
   finalization: {finalization}
   worker: {{replicas: {replicas}}}
 "#,

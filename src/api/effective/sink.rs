@@ -69,6 +69,7 @@ impl Rules {
             }),
             partitioning: self.partitioning(spec, &metadata_prefix),
             commit_interval_us: commit_interval_us.unwrap_or_default(),
+            shared: spec.shared.unwrap_or_default(),
             expire: self.expire(&spec.expire.clone().unwrap_or_default()),
             accept: accept.map_or_else(SinkAccept::default, |accept| SinkAccept {
                 table_uuid: accept.table_uuid,

@@ -32,6 +32,7 @@ use crate::sink::ingest::{Ingest, Parts, ROWS_A_FLUSH};
 use crate::sink::load::Loaded;
 use crate::sink::pipeline::Context;
 use crate::sink::question::{PATIENCE, anchors, asked_partitions, known, partitions};
+use crate::sink::standing::Leave;
 use crate::sink::{Error, of_lake, open};
 use crate::watermark::{self, Identity, Policy, State, keep_offsets};
 
@@ -213,6 +214,10 @@ fn table_side(
         spec_id: 0,
         subscription: open::subscription(spec),
         accept: spec.sink.accept.clone(),
+        leave: Leave {
+            shared: spec.sink.shared,
+            orders: false,
+        },
         accept_cluster: spec.source.accept.cluster_id.clone(),
         on_rollback: spec.sink.on_rollback,
         memory: Arc::clone(&context.memory),

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::amended::LateData;
 use super::cells::LateCells;
 use super::claim::{Claim, Hold};
-use super::epoch::StepCause;
+use super::epoch::{Reopened, StepCause};
 use super::event_time::{SECOND_US, floor_second};
 use super::frontier::{NewestChange, PartitionState, Policy, TermValue, View};
 use super::order::{Order, Retracted, Retraction};
@@ -86,13 +86,12 @@ pub fn advance(base: &State, policy: &Policy, news: &Contribution) -> Result<Adv
     // Before publishing: the claim is derived from what the table will hold.
     state.fit()?;
     publish(base, policy, step, &mut state);
-    let late = news.cells.below(base.published.finalized_before_us);
+    let late = news.cells.below(base.claimed_us());
     amend(base, &late, &mut state);
-    let (before, after) = (&base.published, &state.published);
+    let epochs = state.published.epoch.cmp(&base.published.epoch);
+    let stepped = epochs.is_gt() || (base.is_new() && !base.peers.is_empty());
     assert!(
-        after.epoch > before.epoch
-            || (after.epoch == before.epoch
-                && after.finalized_before_us >= before.finalized_before_us),
+        epochs.is_ge() && (stepped || state.claimed_us() >= base.claimed_us()),
         "a claim never falls within an epoch"
     );
     Ok(Advanced {
@@ -203,12 +202,19 @@ enum Step {
     Joins,
     /// A stretch is left out from now on.
     Retracts(Retraction),
+    /// The writer is new to a table that has others, or goes on after it was drained.
+    Enters,
 }
 
 fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<Next, Misfit> {
     let record = derive_record(base, policy, news)?;
     let mut state = base.clone();
     state.apply(&record, None);
+    match news.order {
+        Some(Order::Drain) => state.published.drained = true,
+        Some(Order::Undrain) => state.published.drained = false,
+        Some(Order::Retract(_)) | None => {}
+    }
     let mut anchors = news.anchors.iter();
     let joined = anchors
         .any(|anchor| topics::arrival(base, &record.policy, news, &anchor.topic) == Arrival::Joins);
@@ -220,6 +226,9 @@ fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<Next, Mis
                 check_published(base, retraction)?;
                 Some(Step::Retracts(retraction.clone()))
             }
+            Some(Order::Drain) => None,
+            Some(Order::Undrain) => base.published.drained.then_some(Step::Enters),
+            None if base.is_new() && !base.peers.is_empty() => Some(Step::Enters),
             None => joined.then_some(Step::Joins),
         },
     })
@@ -227,7 +236,7 @@ fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<Next, Mis
 
 /// Only what is published can be taken back.
 fn check_published(base: &State, retraction: &Retraction) -> Result<(), Misfit> {
-    let claim_us = base.published.finalized_before_us;
+    let claim_us = base.claimed_us();
     if claim_us > Some(retraction.from_us) {
         return Ok(());
     }
@@ -241,8 +250,16 @@ fn publish(base: &State, policy: &Policy, step: Option<Step>, state: &mut State)
     // Of a topic that joins, too, nothing is claimed before reading began there.
     let edge_kept = rule_kept && !matches!(step, Some(Step::Joins));
     let at_us = state.committed_at_us;
+    let cause = match &step {
+        Some(Step::Joins) => Some(StepCause::TopicJoined),
+        Some(Step::Enters) => Some(StepCause::WriterJoined),
+        Some(Step::Retracts(_)) | None => None,
+    };
     match step {
         None => {}
+        // A new writer's first epoch is one more of the table's.
+        Some(Step::Enters) if base.is_new() => {}
+        Some(Step::Enters) => state.published.epoch += 1,
         Some(Step::Joins) => {
             let candidate = state.candidate(&state.view());
             let claim_us = if may_raise {
@@ -250,8 +267,9 @@ fn publish(base: &State, policy: &Policy, step: Option<Step>, state: &mut State)
             } else {
                 candidate.min(base.published.finalized_before_us)
             };
-            let cause = StepCause::TopicJoined;
-            state.published.step(cause, claim_us, at_us);
+            state
+                .published
+                .step(StepCause::TopicJoined, claim_us, at_us);
         }
         Some(Step::Retracts(retraction)) => {
             let grid = state.policy.grid;
@@ -264,20 +282,34 @@ fn publish(base: &State, policy: &Policy, step: Option<Step>, state: &mut State)
         }
     }
     state.publish(may_raise, edge_kept);
+    if let Some(cause) = cause.filter(|_| !base.peers.is_empty()) {
+        // What readers saw was the claim of the table, not the writer's own.
+        let (before_us, from_us) = (base.claimed_us(), state.claimed_us());
+        let fell = before_us.filter(|before_us| from_us < Some(*before_us));
+        state.published.reopened = fell.map(|before_us| Reopened {
+            cause,
+            from_us,
+            before_us,
+            at_us,
+        });
+    }
 }
 
 /// Late rows give their cells a revision; those of before are final again where the claim has risen.
 fn amend(base: &State, late: &LateCells, state: &mut State) {
+    let claimed = state.claimed_us();
+    let before_us = base.claimed_us();
     let published = &mut state.published;
-    let before_us = base.published.finalized_before_us;
-    if published.finalized_before_us > before_us {
-        published.amended.release();
-    }
+    published.amended.release_above(claimed);
     let choice = state.policy.late_data;
     if let Some(claim_us) = before_us.filter(|_| choice != LateData::Ignore) {
-        let withheld = choice == LateData::Reopen;
+        let withheld_at_us = claimed
+            .max(before_us)
+            .filter(|_| choice == LateData::Reopen);
         let at_us = state.committed_at_us;
-        published.amended.take(late, claim_us, at_us, withheld);
+        published
+            .amended
+            .take(late, claim_us, at_us, withheld_at_us);
     }
 }
 

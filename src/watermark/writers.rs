@@ -1,0 +1,492 @@
+//! Several writers of one table: what the others have published, and the claim of the table over all.
+//!
+//! In: a writer's own state, and of every other writer the newest that the table says. Out: the table's claim, which is the
+//! least of all. Whoever commits works it out and publishes it; each writer's own claim moves with its own commits alone.
+//!
+//! The table's epoch is the sum of the writers': it rises with each of theirs and with each writer that joins, and as none of
+//! them falls within its epoch, neither does the least.
+//!
+//! A writer that is drained no longer holds the claim, and may not commit. What is missing of it stays missing: its gaps and
+//! its complete-from count on.
+
+use uuid::Uuid;
+
+use super::claim::Claim;
+use super::codec::Unreadable;
+use super::contract::{BadValue, read_summary, seen_by, state_property, writer_of};
+use super::event_time::Bounds;
+use super::lineage::{Ancestor, TableView};
+use super::order::MAX_RETRACTED;
+use super::state::State;
+
+/// Another writer of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub writer: String,
+    /// Its newest commit.
+    pub commit_id: Uuid,
+    /// Whether it was declared drained.
+    pub drained: bool,
+    /// What it publishes for itself.
+    pub claim: Claim,
+    /// Under which bounds.
+    pub bounds: Bounds,
+}
+
+impl Peer {
+    fn of(state: &State) -> Self {
+        Peer {
+            writer: state.identity.writer.clone(),
+            commit_id: state.commit_id,
+            drained: state.published.drained,
+            claim: state.own_claim(),
+            bounds: state.policy.bounds.clone(),
+        }
+    }
+}
+
+/// The other writers of a table, by name. States that are those of another table or ref are none of this one's.
+///
+/// # Errors
+/// The state of one cannot be read, and no summary of it is on record: the table's claim cannot be worked out.
+pub fn peers(own: &str, table: &TableView<'_>) -> Result<Vec<Peer>, BadValue> {
+    let mut writers: Vec<&str> = table
+        .properties
+        .keys()
+        .filter_map(|key| writer_of(key))
+        .collect();
+    writers.retain(|writer| *writer != own);
+    writers.sort_unstable();
+    let all = writers.into_iter().map(|writer| peer(writer, table));
+    all.filter_map(Result::transpose).collect()
+}
+
+fn peer(writer: &str, table: &TableView<'_>) -> Result<Option<Peer>, BadValue> {
+    let name = state_property(writer);
+    let state = table.properties.get(&name).map(|text| State::decode(text));
+    let state = match state {
+        Some(Ok(state)) => Some(state),
+        Some(Err(source @ (Unreadable::Newer { .. } | Unreadable::Term { .. }))) => {
+            return Err(BadValue::Packed { name, source });
+        }
+        Some(Err(Unreadable::Damaged)) | None => None,
+    };
+    let foreign = |state: &State| !table.is(state.identity.table_uuid, &state.identity.table_ref);
+    if state.as_ref().is_some_and(foreign) {
+        return Ok(None);
+    }
+    let snapshots = table.lineage.snapshots.iter();
+    let mut own = snapshots.filter(|snapshot| snapshot.is_of(writer));
+    let newest = own.next();
+    let stated = state.as_ref().map(|state| state.commit_id);
+    let newest_id = newest.and_then(Ancestor::commit_id);
+    let (Some(newest), false) = (newest, newest_id == stated) else {
+        return match state {
+            // The newest is the one that wrote the state, or all have expired and another writer saw it.
+            Some(state) if newest.is_some() || is_vouched(writer, state.commit_id, table) => {
+                Ok(Some(Peer::of(&state)))
+            }
+            // The table was rolled back behind all that it committed.
+            Some(state) => Ok(Some(undone(&state))),
+            None => Err(BadValue::Packed {
+                name,
+                source: Unreadable::Damaged,
+            }),
+        };
+    };
+    let Some(summary) = read_summary(&newest.summary)? else {
+        return Err(BadValue::Packed {
+            name,
+            source: Unreadable::Damaged,
+        });
+    };
+    let mut peer = Peer {
+        writer: writer.to_owned(),
+        commit_id: summary.record.commit_id,
+        drained: summary.published.drained,
+        claim: summary.own_claim(),
+        bounds: summary.record.policy.bounds.clone(),
+    };
+    let behind = own.any(|snapshot| snapshot.commit_id() == stated);
+    if let Some(state) = state.filter(|_| !behind) {
+        // Rolled back: it will go on in an epoch above the one that was undone.
+        peer.claim.epoch = peer.claim.epoch.max(state.published.epoch) + 1;
+    }
+    Ok(Some(peer))
+}
+
+/// Whether a commit of a writer is in the ancestry by the word of another writer's summary there: its own may have expired
+/// while the other went on.
+pub(super) fn is_vouched(writer: &str, commit_id: Uuid, table: &TableView<'_>) -> bool {
+    let mut summaries = table.lineage.snapshots.iter();
+    let newest = summaries.find_map(|snapshot| seen_by(&snapshot.summary)?.remove(writer));
+    newest == Some(commit_id)
+}
+
+/// Nothing of what it published holds, and it will go on in another epoch.
+fn undone(state: &State) -> Peer {
+    let mut peer = Peer::of(state);
+    peer.claim.epoch += 1;
+    peer.claim.finalized_before_us = None;
+    peer.claim.evidence.clear();
+    peer.claim.margin_us = None;
+    peer
+}
+
+impl State {
+    /// The table's claim before which event time: the least of all writers that are not drained; of all where each is.
+    #[must_use]
+    pub fn claimed_us(&self) -> Option<i64> {
+        let own = (self.published.drained, self.published.finalized_before_us);
+        // A writer that has not committed yet is none of those that the table has.
+        let own = Some(own).filter(|_| self.peers.is_empty() || !self.is_new());
+        let peers = self.peers.iter();
+        let peers = peers.map(|peer| (peer.drained, peer.claim.finalized_before_us));
+        let all = || own.into_iter().chain(peers.clone());
+        let idle = all().all(|(drained, _)| drained);
+        let held = all().filter(|(drained, _)| idle || !drained);
+        held.map(|(_, claim_us)| claim_us).min().flatten()
+    }
+
+    /// The writer that holds the table's claim below this one's.
+    #[must_use]
+    pub fn held_by_peer(&self) -> Option<&Peer> {
+        let own = self.published.finalized_before_us;
+        let active = self.peers.iter().filter(|peer| !peer.drained);
+        let least = active.min_by_key(|peer| peer.claim.finalized_before_us)?;
+        (self.published.drained || least.claim.finalized_before_us < own).then_some(least)
+    }
+
+    /// What the table publishes: this writer's claim with those of the others.
+    #[must_use]
+    pub fn claim(&self) -> Claim {
+        let mut claim = self.own_claim();
+        if self.peers.is_empty() {
+            return claim;
+        }
+        let claimed = self.claimed_us();
+        let mut margins = vec![claim.margin_us];
+        if self.published.drained {
+            claim.evidence.clear();
+            margins.clear();
+        }
+        for peer in &self.peers {
+            claim.epoch += peer.claim.epoch;
+            claim.complete_from = claim.complete_from.max(peer.claim.complete_from);
+            for (from_us, to_us) in peer.claim.gaps.stretches() {
+                claim.gaps.add(*from_us, *to_us);
+            }
+            if !peer.drained {
+                claim.evidence.extend(&peer.claim.evidence);
+                margins.push(peer.claim.margin_us);
+            }
+            let further = peer.claim.reopened;
+            if further.map(|one| one.before_us) > claim.reopened.map(|one| one.before_us) {
+                claim.reopened = further;
+            }
+            claim.amended.merge(&peer.claim.amended);
+            claim.retracted.extend(peer.claim.retracted.iter().cloned());
+        }
+        claim.retracted.sort_by_key(|one| (one.at_us, one.from_us));
+        let surplus = claim.retracted.len().saturating_sub(MAX_RETRACTED);
+        claim.retracted.drain(..surplus);
+        claim.amended.release_above(claimed);
+        claim.reopened = claim.reopened.filter(|one| claimed < Some(one.before_us));
+        claim.finalized_before_us = claimed;
+        claim.margin_us = margins
+            .into_iter()
+            .min()
+            .flatten()
+            .filter(|_| claimed.is_some());
+        if claimed.is_none() {
+            claim.evidence.clear();
+        }
+        claim
+    }
+
+    /// The bounds under which all of it is a theorem: of each the greatest.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        let mut bounds = self.policy.bounds.clone();
+        for peer in self.peers.iter().filter(|peer| !peer.drained) {
+            let other = &peer.bounds;
+            bounds.allowed_lateness_us = bounds.allowed_lateness_us.max(other.allowed_lateness_us);
+            bounds.max_delay_us = bounds.max_delay_us.max(other.max_delay_us);
+            bounds.max_future_skew_us = bounds.max_future_skew_us.max(other.max_future_skew_us);
+            // Without a bound every row has a say, however old.
+            bounds.max_age_us = bounds
+                .max_age_us
+                .zip(other.max_age_us)
+                .map(|(a, b)| a.max(b));
+        }
+        bounds
+    }
+}
+
+/// The writers that a table knows, this one among them, by name.
+#[must_use]
+pub fn writers_of(state: &State) -> Vec<Peer> {
+    let mut all = state.peers.clone();
+    all.push(Peer::of(state));
+    all.sort_by(|a, b| a.writer.cmp(&b.writer));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claim::HeldBy;
+    use super::super::contract::{self, FINALIZED_BEFORE, claim_property};
+    use super::super::epoch::{Reopened, StepCause};
+    use super::super::order::Order;
+    use super::super::reading::{Reading, read_claim};
+    use super::super::replay::stand;
+    use super::super::standing::{Asker, GoingOn, Obstacle, Standing};
+    use super::super::state::Identity;
+    use super::super::testing::{TOPIC, Table, WRITER, at, identity, news, policy};
+    use super::super::{Advanced, Contribution};
+    use super::*;
+
+    const OTHER: &str = "shop.west";
+
+    fn stands(table: &Table, writer: &str) -> Result<Standing, Obstacle> {
+        stand(&Asker::new(writer, at("23:00")), &table.view())
+    }
+
+    fn going_on(table: &Table, writer: &str) -> GoingOn {
+        match stands(table, writer) {
+            Ok(Standing::GoesOn(going_on)) => *going_on,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What a worker of this writer goes on from.
+    fn base(table: &Table, writer: &str) -> State {
+        let mut state = match stands(table, writer).unwrap() {
+            Standing::GoesOn(going_on) => going_on.state,
+            Standing::Begins(beginning) => {
+                let identity = Identity {
+                    writer: writer.to_owned(),
+                    ..identity()
+                };
+                beginning.state(identity, TOPIC, policy(), at("00:00"))
+            }
+        };
+        state.peers = peers(writer, &table.view()).unwrap();
+        state
+    }
+
+    fn commit(table: &mut Table, writer: &str, news: Contribution) -> Advanced {
+        table.state = base(table, writer);
+        let next = table.commit(news);
+        match read_claim(&table.view()) {
+            Reading::Claim(read) => assert_eq!(read.claim, next.claim, "readers see it so"),
+            other => panic!("{other:?}"),
+        }
+        next
+    }
+
+    fn order(table: &mut Table, writer: &str, now: &str, order: Order) -> Advanced {
+        let order = Some(order);
+        commit(table, writer, Contribution { order, ..news(now) })
+    }
+
+    fn claimed(next: &Advanced) -> Option<String> {
+        next.claim.finalized_before_us.map(contract::iso)
+    }
+
+    fn flow(table: &mut Table, writer: &str, rows: [(&str, &str); 2], partitions: i32) -> Advanced {
+        let mut last = None;
+        for (now, time) in rows {
+            for partition in 0..partitions {
+                let known = base(table, writer);
+                let offset = known.partition(TOPIC, partition).unwrap().next_offset;
+                let rows = news(now).rows(partition, offset, &[time]);
+                last = Some(commit(table, writer, rows.asked(now, partitions)));
+            }
+        }
+        last.unwrap()
+    }
+
+    /// `flowing` up to 10:00, and a second writer up to 11:00.
+    fn two() -> Table {
+        let mut table = Table::flowing();
+        commit(&mut table, OTHER, news("10:50").anchor(0, 0));
+        flow(
+            &mut table,
+            OTHER,
+            [("11:20", "11:10"), ("11:21", "11:11")],
+            1,
+        );
+        table
+    }
+
+    #[test]
+    fn a_writer_that_joins_takes_the_claim_back_until_it_has_got_there() {
+        let mut table = Table::flowing();
+        let joined = commit(&mut table, OTHER, news("10:50").anchor(0, 0));
+        assert_eq!((claimed(&joined), joined.claim.epoch), (None, 2));
+        let reopened = Reopened {
+            cause: StepCause::WriterJoined,
+            from_us: None,
+            before_us: at("10:00"),
+            at_us: at("10:50"),
+        };
+        assert_eq!(joined.claim.reopened, Some(reopened));
+        assert!(!table.properties.contains_key(FINALIZED_BEFORE));
+        let rows = [("10:55", "10:40"), ("10:56", "10:41")];
+        let there = flow(&mut table, OTHER, rows, 1);
+        assert_eq!(claimed(&there).as_deref(), Some("2026-11-30T10:00:00Z"));
+        assert_eq!((there.claim.reopened, there.claim.epoch), (None, 2));
+    }
+
+    #[test]
+    fn the_claim_is_the_least_of_all_writers_whoever_commits() {
+        let mut table = two();
+        let ahead = base(&table, OTHER);
+        assert_eq!(ahead.published.finalized_before_us, Some(at("11:00")));
+        assert_eq!(ahead.claimed_us(), Some(at("10:00")));
+        assert_eq!(
+            table.properties[&claim_property(OTHER)],
+            "2026-11-30T11:00:00Z"
+        );
+        let hold = ahead.hold(true);
+        let writer = WRITER.to_owned();
+        assert_eq!(hold.by, HeldBy::Writer { writer });
+        assert_eq!(hold.cell_us, Some(at("10:00")));
+        let rows = [("11:30", "11:20"), ("11:31", "11:21")];
+        let both = flow(&mut table, WRITER, rows, 2);
+        assert_eq!(claimed(&both).as_deref(), Some("2026-11-30T11:00:00Z"));
+        assert_eq!(both.claim.epoch, 2);
+        assert_eq!(
+            table.properties[&claim_property(WRITER)],
+            "2026-11-30T11:00:00Z"
+        );
+    }
+
+    /// What one writer publishes must not come back as the other's.
+    #[test]
+    fn each_state_is_rebuilt_from_its_own_summaries() {
+        let mut table = two();
+        flow(
+            &mut table,
+            WRITER,
+            [("11:30", "11:20"), ("11:31", "11:21")],
+            2,
+        );
+        for writer in [WRITER, OTHER] {
+            let before = base(&table, writer);
+            let text = table.properties.remove(&state_property(writer)).unwrap();
+            let rebuilt = going_on(&table, writer);
+            assert!(rebuilt.rebuilt);
+            assert_eq!(rebuilt.state.published, before.published);
+            assert_eq!(rebuilt.state.topics, before.topics);
+            table.properties.insert(state_property(writer), text);
+        }
+    }
+
+    #[test]
+    fn a_drained_writer_holds_nothing_and_goes_on_in_a_new_epoch() {
+        let mut table = two();
+        let drained = order(&mut table, WRITER, "11:40", Order::Drain);
+        assert_eq!(claimed(&drained).as_deref(), Some("2026-11-30T11:00:00Z"));
+        assert_eq!(drained.claim.epoch, 2, "it only rises");
+        assert!(base(&table, WRITER).published.drained);
+        let text = table.properties.remove(&state_property(WRITER)).unwrap();
+        assert!(
+            base(&table, WRITER).published.drained,
+            "by the summary, too"
+        );
+        table.properties.insert(state_property(WRITER), text);
+        let rows = [("12:20", "12:10"), ("12:21", "12:11")];
+        let alone = flow(&mut table, OTHER, rows, 1);
+        assert_eq!(claimed(&alone).as_deref(), Some("2026-11-30T12:00:00Z"));
+        let back = order(&mut table, WRITER, "12:30", Order::Undrain);
+        assert_eq!(claimed(&back).as_deref(), Some("2026-11-30T10:00:00Z"));
+        assert_eq!(back.claim.epoch, 3);
+        let reopened = back.claim.reopened.unwrap();
+        assert_eq!(reopened.cause, StepCause::WriterJoined);
+        assert_eq!(
+            (reopened.from_us, reopened.before_us),
+            (Some(at("10:00")), at("12:00"))
+        );
+    }
+
+    #[test]
+    fn rows_are_late_below_the_claim_of_the_table() {
+        let mut table = two();
+        let rows = |offset: i64, time: &str| news("11:30").rows(0, offset, &[time]);
+        let above = commit(&mut table, OTHER, rows(2, "10:30"));
+        assert_eq!(above.late.rows(), 0, "nobody was told that it is final");
+        let below = commit(&mut table, OTHER, rows(3, "09:30"));
+        assert_eq!(below.late.rows(), 1);
+        let other = commit(&mut table, WRITER, news("11:31").rows(0, 4, &["09:40"]));
+        let cells = other.claim.amended.cells();
+        assert_eq!((cells.len(), cells[0].revision), (1, 2), "of both");
+    }
+
+    #[test]
+    fn a_writer_whose_commits_were_rolled_back_claims_nothing() {
+        let mut table = two();
+        let known = |table: &Table| peers(WRITER, &table.view()).unwrap().remove(0);
+        assert_eq!(known(&table).claim.epoch, 1);
+        table.lineage.snapshots.drain(..2);
+        let peer = known(&table);
+        assert_eq!(
+            (peer.claim.finalized_before_us, peer.claim.epoch),
+            (None, 2)
+        );
+        table.lineage.snapshots.remove(0);
+        let peer = known(&table);
+        assert_eq!(
+            (peer.claim.finalized_before_us, peer.claim.epoch),
+            (None, 2)
+        );
+    }
+
+    /// A region that is down for long: the other one's commits outlive its own.
+    #[test]
+    fn a_writer_whose_commits_have_expired_is_where_the_other_one_saw_it() {
+        let mut table = two();
+        let before = base(&table, OTHER);
+        flow(
+            &mut table,
+            WRITER,
+            [("11:30", "11:20"), ("11:31", "11:21")],
+            2,
+        );
+        table.lineage.snapshots.truncate(2);
+        table.lineage.broken = true;
+        assert_eq!(base(&table, OTHER).topics, before.topics);
+        let peer = peers(WRITER, &table.view()).unwrap().remove(0);
+        assert_eq!(peer.claim.finalized_before_us, Some(at("11:00")));
+        // Rolled back behind its last commit, beyond what is on record: nobody there has seen that.
+        let text = table.properties[&state_property(OTHER)].clone();
+        flow(
+            &mut table,
+            OTHER,
+            [("11:40", "11:30"), ("11:41", "11:31")],
+            1,
+        );
+        table.lineage.snapshots.drain(..2);
+        let peer = peers(WRITER, &table.view()).unwrap().remove(0);
+        assert_eq!(peer.claim.finalized_before_us, None);
+        assert!(stands(&table, OTHER).is_err());
+        table.properties.insert(state_property(OTHER), text);
+        assert!(stands(&table, OTHER).is_ok());
+    }
+
+    /// A claim over writers of whom one is not known would be a guess.
+    #[test]
+    fn a_state_that_cannot_be_read_is_no_writer_that_can_be_left_out() {
+        let mut table = two();
+        let name = state_property(OTHER);
+        table.properties.insert(name.clone(), "garbage".to_owned());
+        let rebuilt = peers(WRITER, &table.view()).unwrap().remove(0);
+        assert_eq!(rebuilt.claim.finalized_before_us, Some(at("11:00")));
+        table.lineage.snapshots.truncate(0);
+        let source = Unreadable::Damaged;
+        let unreadable = BadValue::Packed { name, source };
+        assert_eq!(peers(WRITER, &table.view()), Err(unreadable));
+    }
+}

@@ -1,0 +1,182 @@
+//! Two pipelines into one table, on a real broker and a real catalog.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tidemark::{
+    api::{
+        Reason,
+        worker::{PipelineProgress, RunState},
+    },
+    process::clock::Clock,
+};
+
+use crate::support::{
+    catalog::Catalog,
+    kafka::Broker,
+    pipeline::{Pipeline, property, reason, start, table, total_records, write},
+};
+
+fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
+    pipeline.claim.as_ref()?.finalized_before_us
+}
+
+fn writer(command: &str, namespace: &str, further: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tidemark"))
+        .args(["writer", command, &format!("{namespace}.rows")])
+        .args(further)
+        .args(["--catalog-uri", &Catalog::shared().uri()])
+        .output()
+        .expect("the program")
+}
+
+fn micros(table: &Value, name: &str) -> Option<i64> {
+    let instant: jiff::Timestamp = property(table, name)?.parse().expect("an instant");
+    Some(instant.as_microsecond())
+}
+
+/// What two pipelines into one table have in common.
+struct Regions {
+    broker: &'static Broker,
+    namespace: String,
+    bootstrap: String,
+    topics: [(String, String); 2],
+}
+
+impl Regions {
+    /// Three rows in the east, four in the west.
+    fn new(test: &str) -> Self {
+        let broker = Broker::shared();
+        let topics = ["east", "west"].map(|region| {
+            let topic = broker.topic(&format!("{test}_{region}"), 1);
+            (format!("topics: [{topic}]"), topic)
+        });
+        write(broker, &topics[0].1, 0, 0..3);
+        write(broker, &topics[1].1, 0, 3..7);
+        Self {
+            broker,
+            namespace: Catalog::shared().namespace(test),
+            bootstrap: broker.bootstrap(),
+            topics,
+        }
+    }
+
+    fn pipeline(&self, region: usize) -> Pipeline<'_> {
+        Pipeline {
+            name: ["east", "west"][region],
+            bootstrap: &self.bootstrap,
+            topics: &self.topics[region].0,
+            namespace: &self.namespace,
+            sink: ["", "shared: true"][region],
+            ..Pipeline::USUAL
+        }
+    }
+
+    fn writer(&self, region: usize) -> String {
+        let namespace = self.namespace.replace('_', "-");
+        format!("{namespace}.{}", self.pipeline(region).name)
+    }
+
+    fn table(&self) -> Value {
+        table(&self.namespace)
+    }
+
+    /// A writer's own claim.
+    fn own(&self, table: &Value, region: usize) -> Option<i64> {
+        let writer = self.writer(region);
+        micros(table, &format!("tidemark.writer.{writer}.finalized-before"))
+    }
+
+    fn order(&self, command: &str, further: &[&str]) -> Output {
+        writer(command, &self.namespace, further)
+    }
+}
+
+/// The claim of the table is the least of both, whoever commits; a pipeline that does not say so may not write beside another.
+#[test]
+fn two_pipelines_share_a_table_and_its_claim_is_the_least_of_both() {
+    let regions = Regions::new("two_writers");
+    let east = start(vec![regions.pipeline(0).spec()]);
+    east.wait("a claim", |pipeline| claimed(pipeline).is_some());
+    let alone = Pipeline {
+        sink: "",
+        ..regions.pipeline(1)
+    };
+    let refused = start(vec![alone.spec()]);
+    refused.wait("the refusal", |pipeline| {
+        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::WriterMismatch)
+    });
+    refused.stop();
+
+    let west = start(vec![regions.pipeline(1).spec()]);
+    west.wait("its rows and a claim over both", |pipeline| {
+        pipeline.rows == 4 && claimed(pipeline).is_some()
+    });
+    let now = Clock::system().now_us();
+    east.wait("the claim goes on", |pipeline| {
+        claimed(pipeline) > Some(now)
+    });
+    east.stop();
+    west.stop();
+    let both = regions.table();
+    assert_eq!(total_records(&both), 7);
+    assert_eq!(property(&both, "tidemark.epoch"), Some("2"));
+    let least = regions.own(&both, 0).min(regions.own(&both, 1));
+    assert!(least.is_some());
+    assert_eq!(micros(&both, "tidemark.finalized-before"), least);
+    let listed = regions.order("list", &["-o", "json"]);
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+    let listed = listed.as_array().expect("a list").iter();
+    let names: Vec<&str> = listed.filter_map(|one| one["writer"].as_str()).collect();
+    assert_eq!(names, [regions.writer(0), regions.writer(1)]);
+}
+
+/// One that is gone holds the claim until it is drained, and cannot commit then before it is let in again.
+#[test]
+fn a_drained_writer_holds_nothing_and_is_refused_until_it_is_let_in_again() {
+    let regions = Regions::new("drained_writer");
+    let east = start(vec![regions.pipeline(0).spec()]);
+    east.wait("a claim", |pipeline| claimed(pipeline).is_some());
+    let west = start(vec![regions.pipeline(1).spec()]);
+    west.wait("a claim over both", |pipeline| {
+        pipeline.rows == 4 && claimed(pipeline).is_some()
+    });
+    let now = Clock::system().now_us();
+    east.wait("a commit of its own beside the other", |pipeline| {
+        claimed(pipeline) > Some(now)
+    });
+    east.stop();
+    let gone = regions.own(&regions.table(), 0);
+    west.wait("the one that is left is held", |pipeline| {
+        let hold = pipeline.hold.as_ref();
+        hold.is_some_and(|hold| hold.reason == Reason::WriterBehind)
+    });
+    assert_eq!(micros(&regions.table(), "tidemark.finalized-before"), gone);
+
+    let drained = regions.order("drain", &[&regions.writer(0)]);
+    assert_eq!(drained.status.code(), Some(0), "{drained:?}");
+    let now = Clock::system().now_us();
+    west.wait("the claim goes on without it", |pipeline| {
+        claimed(pipeline) > Some(now)
+    });
+    let again = start(vec![regions.pipeline(0).spec()]);
+    again.wait("the drained one is refused", |pipeline| {
+        pipeline.state == RunState::Waiting && reason(pipeline) == Some(Reason::WriterDrained)
+    });
+    assert_eq!(property(&regions.table(), "tidemark.epoch"), Some("2"));
+
+    let undrained = regions.order("undrain", &[&regions.writer(0)]);
+    assert_eq!(undrained.status.code(), Some(0), "{undrained:?}");
+    write(regions.broker, &regions.topics[0].1, 0, 7..9);
+    let now = Clock::system().now_us();
+    again.wait("it goes on by itself, and the claim with it", |pipeline| {
+        pipeline.rows == 2 && claimed(pipeline) > Some(now)
+    });
+    again.stop();
+    west.stop();
+    let end = regions.table();
+    assert_eq!(total_records(&end), 9);
+    assert_eq!(property(&end, "tidemark.epoch"), Some("3"));
+    let unknown = regions.order("drain", &["nobody"]);
+    assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+}
