@@ -69,6 +69,7 @@ pub(super) struct WorkerMetrics {
     conflicts: Family<Of, Counter>,
     claim: Family<Of, Gauge>,
     claim_age: Family<Of, Gauge>,
+    heartbeat_age: Family<Of, Gauge>,
     held: Family<Of, Gauge>,
 }
 
@@ -98,6 +99,11 @@ impl WorkerMetrics {
             conflicts: add.plain("commit_conflicts", "Attempts that another commit preceded"),
             claim: add.with_unit("claim", Unit::Seconds, "Complete before it, since 1970"),
             claim_age: add.with_unit("claim_age", Unit::Seconds, "Its age at the last look"),
+            heartbeat_age: add.with_unit(
+                "heartbeat_age",
+                Unit::Seconds,
+                "Age of the source's newest heartbeat at the last look",
+            ),
             held: add.with_unit("held", Unit::Bytes, "Rows and open files in memory"),
         }
     }
@@ -237,6 +243,14 @@ impl PipelineMetrics {
                 .get_or_create(&self.of)
                 .set((now_us - claim_us).div_euclid(1_000_000));
         }
+    }
+
+    /// The source's newest heartbeat as of a look at it.
+    pub(super) fn heartbeat(&self, heartbeat_us: i64, now_us: i64) {
+        self.all
+            .heartbeat_age
+            .get_or_create(&self.of)
+            .set((now_us - heartbeat_us).div_euclid(1_000_000));
     }
 
     /// What is held in memory.

@@ -598,6 +598,25 @@ mod tests {
         assert_eq!(frontier(&table), Some((Term::Minimum, at("10:10"))));
     }
 
+    /// A quantile of all rows of the window together, as of their merged digests, would pass over all rows of a small commit
+    /// beside a large one.
+    #[test]
+    fn a_small_commit_holds_a_percentile_as_a_large_one_does() {
+        let mut table = table(&[Term::Percentile], |policy| {
+            policy.quantile = Some(Quantile::FivePercent);
+        });
+        table.commit(news("11:25").rows(0, 0, &["10:40"; 2]).asked("11:25", 1));
+        table.commit(news("11:26").rows(0, 2, &["11:20"; 400]));
+        let of_all = {
+            let mut digest = Digest::default();
+            digest.extend(&[at("10:40"); 2]);
+            digest.extend(&[at("11:20"); 400]);
+            digest.finish().unwrap().quantile(0.05)
+        };
+        assert_eq!(of_all, at("11:20"));
+        assert_eq!(frontier(&table), Some((Term::Percentile, at("10:40"))));
+    }
+
     #[test]
     fn a_percentile_without_a_quantile_is_unknown() {
         let mut table = table(&[Term::Percentile], |_| ());

@@ -124,6 +124,8 @@ enum Wrong {
     NoLateness,
     /// A start offset anchored at the clock of long ago.
     AnchorTooEarly,
+    /// A low quantile alone, without the lateness.
+    QuantileAlone,
     /// A promise that the consumer has read behind the end of the batch.
     PromiseAhead,
     /// A stopped connector looks like a silent one.
@@ -640,7 +642,7 @@ impl World {
                     stats.least_us += SECOND_US;
                     stats.greatest_us += SECOND_US;
                 }
-                Wrong::NoLateness => {
+                Wrong::NoLateness | Wrong::QuantileAlone => {
                     stats.greatest_us += self.plan.policy.bounds.allowed_lateness_us;
                 }
                 _ => {}
@@ -1167,11 +1169,16 @@ fn find(wrong: Wrong) -> Option<String> {
             }
             Wrong::HeartbeatAtCommit => (Term::Heartbeat, Heartbeats::Table),
             Wrong::PromiseAhead => (Term::Resolved, Heartbeats::None),
+            Wrong::QuantileAlone => (Term::Percentile, Heartbeats::None),
             _ => (Term::Minimum, Heartbeats::None),
         };
         plan.policy.terms = BTreeSet::from([term]);
         plan.policy.heartbeats = heartbeats;
-        if matches!(wrong, Wrong::RoundedUp | Wrong::NoLateness) {
+        plan.policy.quantile = (term == Term::Percentile).then_some(Quantile::FivePercent);
+        if matches!(
+            wrong,
+            Wrong::RoundedUp | Wrong::NoLateness | Wrong::QuantileAlone
+        ) {
             plan.policy.window_commits = 1;
         }
         if wrong == Wrong::RoundedUp {
@@ -1233,6 +1240,7 @@ fn the_oracle_finds_every_planted_rule() {
         (Wrong::RoundedUp, "was published, then came"),
         (Wrong::NoLateness, ""),
         (Wrong::AnchorTooEarly, "was never read"),
+        (Wrong::QuantileAlone, "was published, then came"),
         (Wrong::PromiseAhead, "was published, then came"),
         (Wrong::StopUnheard, "was published, then came"),
         (Wrong::HeartbeatAtCommit, "was published, then came"),

@@ -196,6 +196,8 @@ impl Scene {
 pub(crate) struct Running {
     runtime: tokio::runtime::Runtime,
     stop: CancellationToken,
+    /// What the worker counts.
+    pub(crate) metrics: Metrics,
     pub(crate) progress: tokio::sync::watch::Receiver<Progress>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -229,12 +231,13 @@ fn run(
 ) -> Running {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let stop = CancellationToken::new();
+    let metrics = Metrics::default();
     let (worker, progress) = runtime.block_on(async {
         let worker = Worker::new(WorkerSettings {
             worker_id: worker.to_owned(),
             installation: String::new(),
             clock,
-            metrics: Metrics::default(),
+            metrics: metrics.clone(),
             grace: GRACE,
         });
         let worker = extend(worker);
@@ -247,6 +250,7 @@ fn run(
     Running {
         runtime,
         stop,
+        metrics,
         progress,
         task,
     }

@@ -319,6 +319,11 @@ impl Session<'_> {
         for (at, error) in &answer.silent {
             tracing::warn!(pipeline = %self.context.spec.id(), topic = %at.topic, partition = at.partition, %error, "the end of a partition is not known; it holds the claim");
         }
+        let heartbeats = answer.ends.values().filter_map(|end| end.heartbeat_us);
+        if let Some(heartbeat_us) = heartbeats.max() {
+            let now_us = self.context.clock.now_us();
+            self.context.metrics.heartbeat(heartbeat_us, now_us);
+        }
         self.show_partitions(&answer);
         self.answer = Some((answer, now));
         Ok(())
