@@ -30,11 +30,17 @@ struct Case {
     pipeline: Pipeline,
     ledger: Option<Ledger>,
     worker: Option<Worker>,
+    /// Shares the partitions with it, where the pipeline has two.
+    second: Option<Worker>,
 }
 
 impl Case {
     /// Starts load and worker, and waits until the claim has moved.
     fn start(test: &str) -> Self {
+        Self::with_workers(test, 1)
+    }
+
+    fn with_workers(test: &str, replicas: u32) -> Self {
         let (broker, catalog) = (Broker::shared(), Catalog::shared());
         let pipeline = Pipeline {
             name: test.replace('_', "-"),
@@ -42,7 +48,7 @@ impl Case {
             topics: vec![broker.topic(test, 2)],
             catalog_uri: catalog.uri(),
             namespace: own_name(test),
-            replicas: 1,
+            replicas,
             max_delay: Duration::from_secs(2),
             cell_s: 2,
             sink: String::new(),
@@ -55,16 +61,22 @@ impl Case {
             transactions: None,
             message: change,
         };
-        let _ = std::fs::remove_file(Worker::log_of(&pipeline, "worker"));
+        for who in ["worker", "second"] {
+            let _ = std::fs::remove_file(Worker::log_of(&pipeline, who));
+        }
         let mut case = Self {
             catalog,
             ledger: Some(Ledger::start(broker, plan)),
             worker: None,
+            second: None,
             pipeline,
         };
         case.go_on("");
         within(PATIENCE, "the first claim", || case.claim());
         case.await_cells(2);
+        within(PATIENCE, "commits", || {
+            (case.own().len() >= 6).then_some(())
+        });
         case
     }
 
@@ -72,12 +84,16 @@ impl Case {
     fn go_on(&mut self, sink: &str) {
         sink.clone_into(&mut self.pipeline.sink);
         self.worker = Some(Worker::start(&self.pipeline, "worker"));
+        if self.pipeline.replicas > 1 {
+            self.second = Some(Worker::start(&self.pipeline, "second"));
+        }
     }
 
     /// Stops it in order.
     fn stop(&mut self) {
-        let worker = self.worker.take().expect("a running worker");
-        assert!(worker.terminate().success());
+        for worker in [self.worker.take(), self.second.take()] {
+            assert!(worker.is_none_or(|worker| worker.terminate().success()));
+        }
     }
 
     fn table(&self) -> Value {
@@ -139,6 +155,25 @@ impl Case {
         self.get_of(&self.name())
     }
 
+    /// A claim stands on the table, or stood there, and nobody may count on it: by `tidemark get` and by the documented rule.
+    #[track_caller]
+    fn assert_held(&self) {
+        self.assert_held_of(&self.name());
+    }
+
+    #[track_caller]
+    fn assert_held_of(&self, table: &str) {
+        let (code, told) = self.get_of(table);
+        assert_eq!(code, HELD, "{told}");
+        assert_eq!(self.rule_of(table), "None");
+    }
+
+    /// What the rule says that `docs/table-contract.md` gives in Python.
+    fn rule_of(&self, table: &str) -> String {
+        let answer = python("rule.py", &["--uri", &self.catalog.uri(), "--table", table]);
+        answer.trim().to_owned()
+    }
+
     fn get_of(&self, table: &str) -> (i32, String) {
         let answer = Command::new(env!("CARGO_BIN_EXE_tidemark"))
             .args(["get", table, "--catalog-uri", &self.catalog.uri()])
@@ -165,27 +200,43 @@ impl Case {
 
     /// The condition `Reopened` as its reason, while it is true.
     fn reopened(&self) -> Option<String> {
-        let worker = self.worker.as_ref().expect("a running worker");
-        let progress: Value = serde_json::from_str(&worker.progress()).ok()?;
-        let pipelines = progress["pipelines"].as_object()?;
-        let reopened = &pipelines.values().next()?["claim"]["reopened"];
-        reopened["reason"].as_str().map(str::to_owned)
+        let of = |worker: &Worker| {
+            let progress: Value = serde_json::from_str(&worker.progress()).ok()?;
+            let pipelines = progress["pipelines"].as_object()?;
+            let reopened = &pipelines.values().next()?["claim"]["reopened"];
+            reopened["reason"].as_str().map(str::to_owned)
+        };
+        // Whoever takes it up says it first.
+        self.worker.iter().chain(&self.second).find_map(of)
     }
 
-    /// Our snapshots of main, newest first, by their ids.
-    fn own(&self) -> Vec<i64> {
+    /// Our snapshots of main, newest first: their ids and claims.
+    fn own(&self) -> Vec<(i64, Option<String>)> {
         let table = self.table();
         let all = table["snapshots"].as_array().expect("snapshots");
         let of = |id: &Value| all.iter().find(|snapshot| snapshot["snapshot-id"] == *id);
-        let mut ids = Vec::new();
+        let mut own = Vec::new();
         let mut next = of(&table["current-snapshot-id"]);
         while let Some(snapshot) = next {
-            if snapshot["summary"]["tidemark.commit-id"].is_string() {
-                ids.push(snapshot["snapshot-id"].as_i64().expect("an id"));
+            let summary = &snapshot["summary"];
+            if summary["tidemark.commit-id"].is_string() {
+                let claim = summary["tidemark.finalized-before"].as_str();
+                let id = snapshot["snapshot-id"].as_i64().expect("an id");
+                own.push((id, claim.map(str::to_owned)));
             }
             next = of(&snapshot["parent-snapshot-id"]);
         }
-        ids
+        own
+    }
+
+    /// A snapshot of ours to roll back to: by some commits, and so far that the claim falls.
+    #[track_caller]
+    fn back(&self) -> i64 {
+        let own = self.own();
+        let newest = own[0].1.clone();
+        let lower = |(_, claim): &&(i64, Option<String>)| *claim < newest;
+        let back = own.iter().skip(3).find(lower);
+        back.expect("a commit with a lower claim").0
     }
 
     fn python(&self, what: &str, argument: &str) -> String {
@@ -213,6 +264,8 @@ impl Case {
         // One more claim, so that the last rows are judged by it, too.
         self.await_cells(1);
         self.stop();
+        let claim = self.property("tidemark.finalized-before");
+        assert_eq!(Some(self.rule_of(&self.name())), claim);
         let commits = ancestry(self.catalog, &self.pipeline.namespace);
         let mut verdict = judge(&sent, &commits, self.pipeline.bounds());
         let mut places: Vec<String> = Reader::PyIceberg
@@ -289,7 +342,8 @@ fn foreign_changes_are_walked_over() {
         "DELETE FROM {lake} WHERE _cdc_topic = 'elsewhere'"
     )]);
     let own = case.own();
-    let old: Vec<String> = own[own.len() - 3..].iter().map(i64::to_string).collect();
+    let old = own[own.len() - 3..].iter();
+    let old: Vec<String> = old.map(|(id, _)| id.to_string()).collect();
     case.python("expire", &old.join(","));
     case.await_cells(1);
 
@@ -299,25 +353,24 @@ fn foreign_changes_are_walked_over() {
     verdict.assert_moved(8);
 }
 
-/// By Spark while the worker runs, by `PyIceberg` while it does not, and forward again: the rows that are gone are read again.
+/// By Spark while two workers run, by `PyIceberg` while none does, and forward again: the rows that are gone are read again.
 #[test]
 fn a_roll_back_is_followed_and_a_restore_as_well() {
-    let mut case = Case::start("roll_back");
-    let back = case.own()[4];
+    let mut case = Case::with_workers("roll_back", 2);
+    let back = case.back();
     case.call("rollback_to_snapshot", &format!(", snapshot_id => {back}"));
     case.await_epoch(2);
-    within(PATIENCE, "the condition", || case.reopened()).clone_into(&mut case.pipeline.sink);
-    assert_eq!(case.pipeline.sink, "RolledBack");
+    let reason = within(PATIENCE, "the condition", || case.reopened());
+    assert_eq!(reason, "RolledBack");
     case.await_cells(2);
     within(PATIENCE, "its end", || {
         case.reopened().is_none().then_some(())
     });
 
     case.stop();
-    let own = case.own();
-    case.python("rollback", &own[3].to_string());
-    let (code, told) = case.get();
-    assert_eq!(code, HELD, "{told}");
+    let newest = case.own()[0].0;
+    case.python("rollback", &case.back().to_string());
+    case.assert_held();
     case.go_on("");
     case.await_epoch(3);
     case.await_cells(2);
@@ -325,7 +378,7 @@ fn a_roll_back_is_followed_and_a_restore_as_well() {
     // To what was newest before: the commits since then are what is gone now.
     case.call(
         "set_current_snapshot",
-        &format!(", snapshot_id => {}", own[0]),
+        &format!(", snapshot_id => {newest}"),
     );
     case.await_epoch(4);
     let (_, _, verdict) = case.finish(|sent| sent);
@@ -338,7 +391,7 @@ fn a_roll_back_is_followed_and_a_restore_as_well() {
 fn kept_offsets_leave_a_gap_in_the_claim() {
     let mut case = Case::start("kept_offsets");
     case.stop();
-    case.python("rollback", &case.own()[4].to_string());
+    case.python("rollback", &case.back().to_string());
     case.go_on("onRollback: KeepOffsets");
     case.await_epoch(2);
     let (sent, commits, verdict) = case.finish(|_| 1);
@@ -354,12 +407,10 @@ fn a_cherry_picked_commit_of_ours_stops_the_pipeline_until_somebody_decides() {
     let mut case = Case::start("cherry_picked");
     case.stop();
     for (round, way_on) in ["undone", "accepted"].into_iter().enumerate() {
-        let own = case.own();
-        let (back, picked) = (own[4], own[1]);
+        let (back, picked) = (case.back(), case.own()[1].0);
         case.call("rollback_to_snapshot", &format!(", snapshot_id => {back}"));
         case.call("cherrypick_snapshot", &format!(", snapshot_id => {picked}"));
-        let (code, told) = case.get();
-        assert_eq!(code, HELD, "{told}");
+        case.assert_held();
         case.go_on("");
         let message = case.await_stop("CherryPicked");
         assert_eq!(
@@ -367,8 +418,7 @@ fn a_cherry_picked_commit_of_ours_stops_the_pipeline_until_somebody_decides() {
             None,
             "withdrawn"
         );
-        let (code, told) = case.get();
-        assert_eq!(code, HELD, "{told}");
+        case.assert_held();
         case.stop();
         if way_on == "undone" {
             case.python("rollback", &back.to_string());
@@ -397,8 +447,7 @@ fn an_expiry_of_all_our_snapshots_withdraws_the_claim_until_it_is_accepted() {
     let later = ", older_than => timestamp'2100-01-01T00:00:00Z', retain_last => 1";
     case.call("expire_snapshots", later);
     assert!(case.own().is_empty());
-    let (code, told) = case.get();
-    assert_eq!(code, HELD, "{told}");
+    case.assert_held();
     case.go_on("");
     let message = case.await_stop("LineageUnknown");
     assert_eq!(
@@ -406,8 +455,7 @@ fn an_expiry_of_all_our_snapshots_withdraws_the_claim_until_it_is_accepted() {
         None,
         "withdrawn"
     );
-    let (code, told) = case.get();
-    assert_eq!(code, HELD, "{told}");
+    case.assert_held();
     case.stop();
     case.go_on(&accept(&message));
     case.await_epoch(2);
@@ -436,8 +484,7 @@ fn a_replaced_table_shows_no_claim_until_it_is_accepted() {
         None,
         "withdrawn"
     );
-    let (code, told) = case.get();
-    assert_eq!(code, HELD, "{told}");
+    case.assert_held();
     case.stop();
     case.go_on(&accept(&message));
     case.await_epoch(2);
@@ -467,8 +514,7 @@ fn a_copy_of_the_definition_shows_no_claim_and_begins_anew_with_leave() {
     let namespace = case.catalog.namespace("copied_like");
     let copy = format!("{namespace}.{}", Pipeline::TABLE);
     let uuid = case.python("like", &copy);
-    let (code, told) = case.get_of(&copy);
-    assert_eq!(code, HELD, "{told}");
+    case.assert_held_of(&copy);
     case.await_cells(1);
     case.stop();
     case.pipeline.namespace = namespace;
