@@ -344,7 +344,7 @@ pub struct ColumnSpec {
     pub key: Option<bool>,
     /// How the value is written in the message, where the type does not tell; as `Millis` for a `timestamptz`.
     ///
-    /// Built-in default with `DebeziumJson`: `Days` for `date`, `Iso` for `timestamptz`, `Base64` for `decimal` and `binary`; for `time` and `timestamp` it has to be said, because the unit depends on the source's column. With `TicdcDebeziumJson` the same, but `Micros` for `time` and `Plain` for `decimal`. With `TicdcSimpleJson`, `CanalJson` and `Json`: `Iso` for all times, `Plain` for `decimal`, and for `binary` `Base64`, with `CanalJson` `Latin1` (a character a byte).
+    /// Built-in default with `DebeziumJson`: `Days` for `date`, `Iso` for `timestamptz`, `Base64` for `decimal` and `binary`; for `time` and `timestamp` it has to be said, because the unit depends on the source's column. With `TicdcDebeziumJson` the same, but `Micros` for `time` and `Plain` for `decimal`. With `TicdcSimpleJson`, `CanalJson` and `Json`: `Iso` for all times, `Plain` for `decimal`, and for `binary` `Base64`, with `CanalJson` `Latin1` (a character a byte); a `timestamptz` of `CanalJson` has to be said, because its messages do not name the zone: `Iso` means UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<EncodingName>")]
     pub encoding: Option<Encoding>,

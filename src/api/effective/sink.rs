@@ -188,7 +188,14 @@ impl Rules {
                 "is missing for column \"{}\" of type {data_type}",
                 column.name
             );
-            let remedy = "write Millis (MySQL DATETIME up to 3 digits) or Micros (more digits, MySQL TIME, PostgreSQL): a wrong guess would be a factor of 1000";
+            let remedy = match format {
+                Format::CanalJson => {
+                    "write Iso where TiCDC runs with --tz=UTC, or take the type timestamp: its messages do not name the zone of a TIMESTAMP"
+                }
+                _ => {
+                    "write Millis (MySQL DATETIME up to 3 digits) or Micros (more digits, MySQL TIME, PostgreSQL): a wrong guess would be a factor of 1000"
+                }
+            };
             self.broken.push(Broken::new(&path, None, problem, remedy));
         }
         usual
@@ -372,8 +379,9 @@ fn encodings_of(data_type: ColumnType) -> String {
 }
 
 impl Encoding {
-    /// How a value of this type is written where nothing is said; `None` where the type has one way only, and for Debezium's
-    /// `time` and `timestamp`, whose unit depends on the source's column and has to be said.
+    /// How a value of this type is written where nothing is said; `None` where the type has one way only, and where it has to
+    /// be said: for Debezium's `time` and `timestamp`, whose unit depends on the source's column, and for Canal's
+    /// `timestamptz`, whose zone depends on the server of TiCDC.
     #[must_use]
     pub fn usual(format: Format, data_type: ColumnType) -> Option<Self> {
         use ColumnType as C;
@@ -384,9 +392,9 @@ impl Encoding {
             (_, C::Decimal(..)) => Self::Plain,
             (F::DebeziumJson | F::TicdcDebeziumJson, C::Date) => Self::Days,
             (F::TicdcDebeziumJson, C::Time) => Self::Micros,
-            (F::DebeziumJson, C::Time) | (F::DebeziumJson | F::TicdcDebeziumJson, C::Timestamp) => {
-                return None;
-            }
+            (F::CanalJson, C::TimestampTz)
+            | (F::DebeziumJson, C::Time)
+            | (F::DebeziumJson | F::TicdcDebeziumJson, C::Timestamp) => return None,
             (_, C::Date | C::Time | C::Timestamp | C::TimestampTz) => Self::Iso,
             _ => return None,
         })
