@@ -13,21 +13,19 @@ use base64::engine::general_purpose::STANDARD;
 use uuid::Uuid;
 
 use super::advance::Misfit;
-use super::amended::{Amended, AmendedCell, LateData, MAX_AMENDED};
-use super::epoch::{Reopened, StepCause};
-use super::event_time::{Bounds, SECOND_US};
-use super::frontier::{
-    FromRule, Heartbeats, MAX_WINDOW, NewestChange, OnJoin, OpenGap, PartitionState,
-    PartitionStats, Policy, Quantile, Term, TopicState, Window, WindowEntry,
-};
-use super::gaps::{Gaps, MAX_GAPS};
-use super::grid::Grid;
-use super::order::{MAX_RETRACTED, Retracted};
-use super::source_position::{Incarnation, MAX_INCARNATIONS, SourcePositions};
-use super::state::{
-    AskedPartitions, CompleteFrom, Identity, PartitionRecord, Published, Record, State,
-};
+use super::event_time::SECOND_US;
+use super::frontier::{MAX_WINDOW, NewestChange, PartitionState, TopicState};
+use super::state::{AskedPartitions, Identity, Published, State};
 use super::varint::{Reader, put, put_signed, put_text};
+
+mod partition;
+mod policy;
+mod published;
+mod record;
+
+use partition::{put_partition, put_sources, read_partition, read_sources, sources};
+use policy::{put_policy, read_policy};
+use published::{put_published, read_published};
 
 /// The most characters an encoded state takes.
 pub const MAX_STATE: usize = 64 * 1024;
@@ -61,7 +59,7 @@ pub enum Unreadable {
 
 /// How much of a record goes into a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Detail {
+pub(in crate::watermark) enum Detail {
     /// Everything.
     Full,
     /// The ladder is the least event time: always below the rungs.
@@ -196,68 +194,6 @@ impl Published {
     }
 }
 
-impl Record {
-    /// The partitions of the record for a summary, without their source positions.
-    pub(super) fn encode_partitions(&self, detail: Detail) -> String {
-        let mut bytes = Vec::new();
-        let out = &mut bytes;
-        let times = Times::against(self.committed_at_us);
-        put_signed(out, self.committed_at_us.div_euclid(SECOND_US));
-        put_change(out, self.newest_change);
-        times.put_some(out, self.newest_heartbeat_us);
-        put(out, self.topic_ids.len() as u64);
-        for (topic, id) in &self.topic_ids {
-            put_text(out, topic);
-            out.extend_from_slice(id.as_bytes());
-        }
-        put(out, self.partitions.len() as u64);
-        for ((topic, partition), news) in &self.partitions {
-            put_text(out, topic);
-            put_signed(out, i64::from(*partition));
-            put_news(out, times, news, detail);
-        }
-        pack(&bytes)
-    }
-
-    /// The source positions of the record for a summary; `None` when there are none.
-    pub(super) fn encode_positions(&self) -> Option<String> {
-        let known = self
-            .partitions
-            .iter()
-            .filter_map(|(key, news)| Some((key, news.positions.as_ref()?)));
-        let known: Vec<_> = known.collect();
-        if known.is_empty() {
-            return None;
-        }
-        let mut bytes = Vec::new();
-        let out = &mut bytes;
-        let sources = sources(known.iter().map(|(_, positions)| *positions));
-        put_sources(out, &sources);
-        put(out, known.len() as u64);
-        for ((topic, partition), positions) in known {
-            put_text(out, topic);
-            put_signed(out, i64::from(*partition));
-            put_positions(out, &sources, positions);
-        }
-        Some(pack(&bytes))
-    }
-
-    /// Fills the record's partitions from a summary.
-    pub(super) fn decode_partitions(
-        &mut self,
-        text: &str,
-        positions: Option<&str>,
-    ) -> Result<(), Unreadable> {
-        let bytes = unpack(text)?;
-        read_news(&mut Reader::new(&bytes), self).ok_or(Unreadable::Damaged)?;
-        if let Some(positions) = positions {
-            let bytes = unpack(positions)?;
-            read_all_positions(&mut Reader::new(&bytes), self).ok_or(Unreadable::Damaged)?;
-        }
-        Ok(())
-    }
-}
-
 fn pack(bytes: &[u8]) -> String {
     let framed = frame(bytes).expect("writing into memory does not fail");
     STANDARD.encode(framed)
@@ -351,106 +287,6 @@ fn read_uuid(reader: &mut Reader<'_>) -> Option<Uuid> {
     Uuid::from_slice(reader.take(16)?).ok()
 }
 
-fn put_terms(out: &mut Vec<u8>, terms: &BTreeSet<Term>) {
-    put(out, terms.len() as u64);
-    out.extend(terms.iter().map(|term| *term as u8));
-}
-
-fn read_terms(reader: &mut Reader<'_>) -> Result<BTreeSet<Term>, Unreadable> {
-    let count = reader.count().ok_or(Unreadable::Damaged)?;
-    let bytes = reader.take(count).ok_or(Unreadable::Damaged)?.iter();
-    bytes
-        .map(|byte| Term::from_byte(*byte).ok_or(Unreadable::Term { byte: *byte }))
-        .collect()
-}
-
-fn put_policy(out: &mut Vec<u8>, policy: &Policy) {
-    put(out, policy.revision);
-    let bounds = &policy.bounds;
-    let lengths = [
-        policy.grid.cell_us(),
-        bounds.allowed_lateness_us,
-        bounds.max_delay_us,
-        bounds.max_future_skew_us,
-        bounds.max_age_us.unwrap_or(-1),
-        policy.window_duration_us,
-    ];
-    for length in lengths {
-        put_signed(out, length);
-    }
-    put_text(out, policy.grid.zone().unwrap_or_default());
-    put(out, u64::from(policy.window_commits));
-    put_terms(out, &policy.terms);
-    out.push(policy.quantile.map_or(0, |rung| rung as u8 + 1));
-    out.push(policy.heartbeats as u8);
-    match policy.complete_from {
-        FromRule::Derived => out.push(0),
-        FromRule::Unbounded => out.push(1),
-        FromRule::Instant(us) => {
-            out.push(2);
-            put_signed(out, us);
-        }
-    }
-    out.push(policy.late_data as u8);
-    out.push(policy.on_join as u8);
-}
-
-fn read_policy(reader: &mut Reader<'_>) -> Result<Policy, Unreadable> {
-    let read = (|| {
-        let revision = reader.varint()?;
-        let cell_us = reader.signed()?;
-        let bounds = Bounds {
-            allowed_lateness_us: reader.signed()?,
-            max_delay_us: reader.signed()?,
-            max_future_skew_us: reader.signed()?,
-            max_age_us: Some(reader.signed()?).filter(|us| *us >= 0),
-        };
-        let window_duration_us = reader.signed()?;
-        let zone = Some(reader.text()?).filter(|name| !name.is_empty());
-        let grid = Grid::in_zone(cell_us, zone).ok()?;
-        let window_commits = u32::try_from(reader.varint()?).ok()?;
-        Some((revision, grid, bounds, window_duration_us, window_commits))
-    })();
-    let (revision, grid, bounds, window_duration_us, window_commits) =
-        read.ok_or(Unreadable::Damaged)?;
-    let terms = read_terms(reader)?;
-    let quantile = read_quantile(reader).ok_or(Unreadable::Damaged)?;
-    let heartbeats = reader.byte().and_then(Heartbeats::from_repr);
-    let heartbeats = heartbeats.ok_or(Unreadable::Damaged)?;
-    let complete_from = match reader.byte() {
-        Some(0) => FromRule::Derived,
-        Some(1) => FromRule::Unbounded,
-        Some(2) => FromRule::Instant(reader.signed().ok_or(Unreadable::Damaged)?),
-        _ => return Err(Unreadable::Damaged),
-    };
-    let late_data = reader.byte().and_then(LateData::from_byte);
-    let on_join = reader.byte().and_then(OnJoin::from_byte);
-    Ok(Policy {
-        revision,
-        grid,
-        bounds,
-        window_commits,
-        window_duration_us,
-        terms,
-        quantile,
-        heartbeats,
-        complete_from,
-        late_data: late_data.ok_or(Unreadable::Damaged)?,
-        on_join: on_join.ok_or(Unreadable::Damaged)?,
-    })
-}
-
-#[expect(
-    clippy::option_option,
-    reason = "the outer one says whether it could be read"
-)]
-fn read_quantile(reader: &mut Reader<'_>) -> Option<Option<Quantile>> {
-    match reader.byte()?.checked_sub(1) {
-        None => Some(None),
-        Some(rung) => Some(Some(Quantile::from_repr(rung)?)),
-    }
-}
-
 fn put_asked(out: &mut Vec<u8>, times: Times, asked: Option<&AskedPartitions>) {
     out.push(u8::from(asked.is_some()));
     let Some(asked) = asked else { return };
@@ -518,315 +354,6 @@ fn read_change(reader: &mut Reader<'_>) -> Option<Option<NewestChange>> {
     }))
 }
 
-fn put_published(out: &mut Vec<u8>, times: Times, published: &Published) {
-    put(out, published.epoch);
-    times.put_some(out, published.finalized_before_us);
-    times.put_some(
-        out,
-        match published.complete_from {
-            CompleteFrom::Unbounded => None,
-            CompleteFrom::From(us) => Some(us),
-        },
-    );
-    put_terms(out, &published.evidence);
-    let stretches = published.gaps.stretches();
-    put(out, stretches.len() as u64);
-    for (from_us, to_us) in stretches {
-        times.put(out, *from_us);
-        times.put(out, *to_us);
-    }
-    times.put_some(out, published.lost_before_us);
-    put_reopened(out, times, published.reopened);
-    put_amended(out, times, &published.amended);
-    put(out, published.retracted.len() as u64);
-    for retracted in &published.retracted {
-        times.put(out, retracted.from_us);
-        times.put(out, retracted.before_us);
-        times.put(out, retracted.at_us);
-        put_text(out, &retracted.reason);
-    }
-    out.push(u8::from(published.drained));
-}
-
-fn read_published(reader: &mut Reader<'_>, times: Times) -> Result<Published, Unreadable> {
-    let damaged = Unreadable::Damaged;
-    let epoch = reader.varint().ok_or(damaged)?;
-    let finalized_before_us = times.read_some(reader).ok_or(damaged)?;
-    let from = times.read_some(reader).ok_or(damaged)?;
-    let evidence = read_terms(reader)?;
-    let count = reader
-        .count()
-        .filter(|count| *count <= MAX_GAPS)
-        .ok_or(damaged)?;
-    let mut gaps = Gaps::default();
-    for _ in 0..count {
-        let from_us = times.read(reader).ok_or(damaged)?;
-        gaps.add(from_us, times.read(reader).ok_or(damaged)?);
-    }
-    Ok(Published {
-        epoch,
-        finalized_before_us,
-        complete_from: from.map_or(CompleteFrom::Unbounded, CompleteFrom::From),
-        evidence,
-        gaps,
-        lost_before_us: times.read_some(reader).ok_or(damaged)?,
-        reopened: read_reopened(reader, times).ok_or(damaged)?,
-        amended: read_amended(reader, times).ok_or(damaged)?,
-        retracted: read_retracted(reader, times).ok_or(damaged)?,
-        drained: flag(reader).ok_or(damaged)?,
-    })
-}
-
-fn put_reopened(out: &mut Vec<u8>, times: Times, reopened: Option<Reopened>) {
-    let Some(reopened) = reopened else {
-        out.push(0);
-        return;
-    };
-    out.push(reopened.cause as u8);
-    times.put_some(out, reopened.from_us);
-    times.put(out, reopened.before_us);
-    times.put(out, reopened.at_us);
-}
-
-#[expect(
-    clippy::option_option,
-    reason = "the outer one says whether it could be read"
-)]
-fn read_reopened(reader: &mut Reader<'_>, times: Times) -> Option<Option<Reopened>> {
-    let cause = match reader.byte()? {
-        0 => return Some(None),
-        byte => StepCause::from_byte(byte)?,
-    };
-    Some(Some(Reopened {
-        cause,
-        from_us: times.read_some(reader)?,
-        before_us: times.read(reader)?,
-        at_us: times.read(reader)?,
-    }))
-}
-
-fn put_amended(out: &mut Vec<u8>, times: Times, amended: &Amended) {
-    out.push(u8::from(amended.overflow().is_some()));
-    times.put_some(out, amended.withheld_at_us());
-    put(out, amended.cells().len() as u64);
-    for cell in amended.cells().iter().chain(amended.overflow()) {
-        times.put(out, cell.from_us);
-        times.put(out, cell.before_us);
-        put(out, cell.revision);
-        put(out, cell.rows);
-        times.put(out, cell.at_us);
-        out.push(u8::from(cell.withheld));
-    }
-}
-
-fn read_amended(reader: &mut Reader<'_>, times: Times) -> Option<Amended> {
-    let overflows = flag(reader)?;
-    let withheld_at_us = times.read_some(reader)?;
-    let count = reader.count().filter(|count| *count <= MAX_AMENDED)?;
-    let mut cells = Vec::with_capacity(count + 1);
-    for _ in 0..count + usize::from(overflows) {
-        cells.push(AmendedCell {
-            from_us: times.read(reader)?,
-            before_us: times.read(reader)?,
-            revision: reader.varint()?,
-            rows: reader.varint()?,
-            at_us: times.read(reader)?,
-            withheld: flag(reader)?,
-        });
-    }
-    let overflow = if overflows { cells.pop() } else { None };
-    Amended::of(cells, overflow, withheld_at_us)
-}
-
-fn read_retracted(reader: &mut Reader<'_>, times: Times) -> Option<Vec<Retracted>> {
-    let count = reader.count().filter(|count| *count <= MAX_RETRACTED)?;
-    let mut all = Vec::with_capacity(count);
-    for _ in 0..count {
-        all.push(Retracted {
-            from_us: times.read(reader)?,
-            before_us: times.read(reader)?,
-            at_us: times.read(reader)?,
-            reason: reader.text()?.to_owned(),
-        });
-    }
-    Some(all)
-}
-
-/// The names of all sources, each once.
-fn sources<'a>(positions: impl Iterator<Item = &'a SourcePositions>) -> Vec<&'a str> {
-    let names = positions.flat_map(SourcePositions::incarnations);
-    let names: BTreeSet<&str> = names.map(|known| known.source.as_str()).collect();
-    names.into_iter().collect()
-}
-
-fn put_sources(out: &mut Vec<u8>, sources: &[&str]) {
-    put(out, sources.len() as u64);
-    for source in sources {
-        put_text(out, source);
-    }
-}
-
-fn read_sources<'a>(reader: &mut Reader<'a>) -> Option<Vec<&'a str>> {
-    let count = reader.count()?;
-    (0..count).map(|_| reader.text()).collect()
-}
-
-fn put_positions(out: &mut Vec<u8>, sources: &[&str], positions: &SourcePositions) {
-    put(out, positions.incarnations().len() as u64);
-    for known in positions.incarnations() {
-        let source = sources.binary_search(&known.source.as_str());
-        put(out, source.expect("every source is in the list") as u64);
-        put(out, u64::from(known.counter));
-        put_signed(out, known.position);
-        out.push(u8::from(known.commit_time_us.is_some()));
-        if let Some(us) = known.commit_time_us {
-            put_signed(out, us);
-        }
-    }
-}
-
-fn read_positions(reader: &mut Reader<'_>, sources: &[&str]) -> Option<SourcePositions> {
-    let count = reader.count().filter(|count| *count <= MAX_INCARNATIONS)?;
-    let mut incarnations = Vec::with_capacity(count);
-    for _ in 0..count {
-        let source = usize::try_from(reader.varint()?).ok()?;
-        incarnations.push(Incarnation {
-            source: (*sources.get(source)?).to_owned(),
-            counter: u32::try_from(reader.varint()?).ok()?,
-            position: reader.signed()?,
-            commit_time_us: if flag(reader)? {
-                Some(reader.signed()?)
-            } else {
-                None
-            },
-        });
-    }
-    Some(SourcePositions::from_incarnations(incarnations))
-}
-
-fn put_stats(out: &mut Vec<u8>, times: Times, stats: &PartitionStats, detail: Detail) {
-    put(out, stats.rows);
-    times.put(out, stats.least_us);
-    let mut rung_us = stats.least_us;
-    for next_us in stats.ladder_us {
-        let next_us = if detail == Detail::Full {
-            next_us
-        } else {
-            stats.least_us
-        };
-        put_signed(out, (next_us - rung_us).div_euclid(SECOND_US));
-        rung_us = next_us;
-    }
-    put_signed(out, (stats.greatest_us - rung_us).div_euclid(SECOND_US));
-}
-
-fn read_stats(reader: &mut Reader<'_>, times: Times) -> Option<PartitionStats> {
-    let rows = reader.varint()?;
-    let least_us = times.read(reader)?;
-    let mut rung_us = least_us;
-    let mut next = || {
-        rung_us = rung_us.checked_add(reader.signed()?.checked_mul(SECOND_US)?)?;
-        Some(rung_us)
-    };
-    let ladder_us = [next()?, next()?, next()?];
-    let greatest_us = next()?;
-    Some(PartitionStats {
-        rows,
-        least_us,
-        ladder_us,
-        greatest_us,
-    })
-}
-
-fn put_gap(out: &mut Vec<u8>, times: Times, gap: Option<OpenGap>) {
-    out.push(u8::from(gap.is_some()));
-    if let Some(gap) = gap {
-        times.put_some(out, gap.from_us);
-        times.put(out, gap.restart_us);
-    }
-}
-
-#[expect(
-    clippy::option_option,
-    reason = "the outer one says whether it could be read"
-)]
-fn read_gap(reader: &mut Reader<'_>, times: Times) -> Option<Option<OpenGap>> {
-    if !flag(reader)? {
-        return Some(None);
-    }
-    let from_us = times.read_some(reader)?;
-    let restart_us = times.read(reader)?;
-    Some(Some(OpenGap {
-        from_us,
-        restart_us,
-    }))
-}
-
-fn put_epoch(out: &mut Vec<u8>, leader_epoch: Option<i32>) {
-    put_signed(out, leader_epoch.map_or(-1, i64::from));
-}
-
-#[expect(
-    clippy::option_option,
-    reason = "the outer one says whether it could be read"
-)]
-fn read_epoch(reader: &mut Reader<'_>) -> Option<Option<i32>> {
-    let epoch = i32::try_from(reader.signed()?).ok()?;
-    Some(Some(epoch).filter(|epoch| *epoch >= 0))
-}
-
-fn put_partition(out: &mut Vec<u8>, times: Times, sources: &[&str], state: &PartitionState) {
-    put_signed(out, state.next_offset);
-    put_epoch(out, state.leader_epoch);
-    times.put_some(out, state.anchor_us);
-    times.put_some(out, state.backfill_before_us);
-    times.put_some(out, state.first_least_us);
-    times.put_some(out, state.caught_up_us);
-    times.put_some(out, state.heartbeat_us);
-    times.put_some(out, state.resolved_us);
-    put_gap(out, times, state.gap);
-    times.put_some(out, state.window.dropped_at_us);
-    put(out, state.window.entries.len() as u64);
-    for entry in &state.window.entries {
-        times.put(out, entry.committed_at_us);
-        put(out, u64::from(entry.commits));
-        put_stats(out, times, &entry.stats, Detail::Full);
-    }
-    put_positions(out, sources, &state.positions);
-}
-
-fn read_partition(
-    reader: &mut Reader<'_>,
-    times: Times,
-    sources: &[&str],
-) -> Option<PartitionState> {
-    let mut state = PartitionState {
-        next_offset: reader.signed()?,
-        leader_epoch: read_epoch(reader)?,
-        anchor_us: times.read_some(reader)?,
-        backfill_before_us: times.read_some(reader)?,
-        first_least_us: times.read_some(reader)?,
-        caught_up_us: times.read_some(reader)?,
-        heartbeat_us: times.read_some(reader)?,
-        resolved_us: times.read_some(reader)?,
-        gap: read_gap(reader, times)?,
-        window: Window {
-            entries: Vec::new(),
-            dropped_at_us: times.read_some(reader)?,
-        },
-        positions: SourcePositions::default(),
-    };
-    for _ in 0..reader.count()? {
-        state.window.entries.push(WindowEntry {
-            committed_at_us: times.read(reader)?,
-            commits: u32::try_from(reader.varint()?).ok()?,
-            stats: read_stats(reader, times)?,
-        });
-    }
-    state.positions = read_positions(reader, sources)?;
-    Some(state)
-}
-
 fn read_state(reader: &mut Reader<'_>) -> Result<State, Unreadable> {
     let damaged = Unreadable::Damaged;
     let mut texts = || reader.text().map(str::to_owned).ok_or(damaged);
@@ -886,75 +413,20 @@ fn read_topics(reader: &mut Reader<'_>, times: Times) -> Option<BTreeMap<String,
     Some(topics)
 }
 
-fn put_news(out: &mut Vec<u8>, times: Times, news: &PartitionRecord, detail: Detail) {
-    put_signed(out, news.next_offset);
-    put_epoch(out, news.leader_epoch);
-    out.push(u8::from(news.reset));
-    times.put_some(out, news.anchor_us);
-    times.put_some(out, news.backfill_before_us);
-    times.put_some(out, news.caught_up_us);
-    times.put_some(out, news.heartbeat_us);
-    times.put_some(out, news.resolved_us);
-    put_gap(out, times, news.gap);
-    out.push(u8::from(news.stats.is_some()));
-    if let Some(stats) = &news.stats {
-        put_stats(out, times, stats, detail);
-    }
-}
-
-fn read_news(reader: &mut Reader<'_>, record: &mut Record) -> Option<()> {
-    let committed_at = reader.signed()?;
-    let times = Times { base: committed_at };
-    record.committed_at_us = committed_at.checked_mul(SECOND_US)?;
-    record.newest_change = read_change(reader)?;
-    record.newest_heartbeat_us = times.read_some(reader)?;
-    for _ in 0..reader.count()? {
-        let topic = reader.text()?.to_owned();
-        record.topic_ids.insert(topic, read_uuid(reader)?);
-    }
-    for _ in 0..reader.count()? {
-        let topic = reader.text()?.to_owned();
-        let partition = i32::try_from(reader.signed()?).ok()?;
-        let news = PartitionRecord {
-            next_offset: reader.signed()?,
-            leader_epoch: read_epoch(reader)?,
-            reset: flag(reader)?,
-            anchor_us: times.read_some(reader)?,
-            backfill_before_us: times.read_some(reader)?,
-            caught_up_us: times.read_some(reader)?,
-            heartbeat_us: times.read_some(reader)?,
-            resolved_us: times.read_some(reader)?,
-            gap: read_gap(reader, times)?,
-            stats: if flag(reader)? {
-                Some(read_stats(reader, times)?)
-            } else {
-                None
-            },
-            positions: None,
-        };
-        record.partitions.insert((topic, partition), news);
-    }
-    reader.is_done().then_some(())
-}
-
-fn read_all_positions(reader: &mut Reader<'_>, record: &mut Record) -> Option<()> {
-    let sources = read_sources(reader)?;
-    for _ in 0..reader.count()? {
-        let key = (
-            reader.text()?.to_owned(),
-            i32::try_from(reader.signed()?).ok()?,
-        );
-        let positions = read_positions(reader, &sources)?;
-        record.partitions.get_mut(&key)?.positions = Some(positions);
-    }
-    reader.is_done().then_some(())
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::amended::{Amended, AmendedCell};
+    use super::super::epoch::StepCause;
+    use super::super::frontier::{
+        Heartbeats, OpenGap, PartitionStats, Policy, Quantile, Term, Window, WindowEntry,
+    };
+    use super::super::order::Retracted;
+    use super::super::source_position::{Incarnation, SourcePositions};
+    use super::super::state::{CompleteFrom, Record};
     use super::super::testing::{TOPIC, Table, at, identity, news, policy};
+    use super::policy::read_terms;
     use super::*;
 
     /// Partitions with full windows, every optional part, and as many sources as fit.
