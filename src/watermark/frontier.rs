@@ -287,6 +287,9 @@ pub struct OpenGap {
     pub from_us: Option<i64>,
     /// When reading went on behind it.
     pub restart_us: i64,
+    /// Whether what was lost comes before what is read behind it in one order, so that the lateness bounds it. A new topic of the
+    /// same name, and a log that was written anew, have an order of their own.
+    pub in_order: bool,
 }
 
 /// One source partition as the table knows it.

@@ -230,12 +230,21 @@ pub fn keep_offsets(
         let known = state.partition(topic, partition);
         // A log that was cut by a commit that is gone.
         let back = known.is_some_and(|known| offset < known.next_offset);
-        let usual = if back {
-            JumpKind::Truncated
-        } else {
-            JumpKind::Forward
+        // The commit that took up a topic made anew may be gone as well.
+        let there_id = state.topics.get(topic).and_then(|topic| topic.id);
+        let reached_id = kept.topics.get(topic).and_then(|topic| topic.id);
+        let renewed = there_id.is_some() && reached_id.is_some() && there_id != reached_id;
+        let usual = match (renewed, back) {
+            (true, _) => JumpKind::Recreated {
+                topic_id: reached_id,
+            },
+            (false, true) => JumpKind::Truncated,
+            (false, false) => JumpKind::Forward,
         };
-        let kind = forced.map_or(usual, |jump| jump.kind);
+        let forced = forced.map(|jump| jump.kind);
+        let kind = forced
+            .filter(|kind| !renewed || matches!(kind, JumpKind::Recreated { .. }))
+            .unwrap_or(usual);
         let topic_id = match kind {
             JumpKind::Recreated { topic_id } => topic_id,
             _ => kept.topics.get(topic).and_then(|topic| topic.id),

@@ -298,6 +298,7 @@ impl State {
             if let Some(OpenGap {
                 from_us: Some(from_us),
                 restart_us,
+                ..
             }) = state.gap
             {
                 gaps.add(
@@ -336,6 +337,7 @@ impl PartitionState {
                 Some(open) => OpenGap {
                     from_us: open.from_us.zip(gap.from_us).map(|(a, b)| a.min(b)),
                     restart_us: open.restart_us.max(gap.restart_us),
+                    in_order: open.in_order && gap.in_order,
                 },
             });
         }
@@ -380,6 +382,7 @@ impl Published {
     }
 
     fn close(&mut self, gap: &OpenGap, least_us: Option<i64>, policy: &Policy) {
+        let least_us = least_us.filter(|_| gap.in_order);
         let end_us = missed_until(policy, gap.restart_us, least_us);
         match gap.from_us {
             Some(from_us) => self.gaps.add(policy.grid.floor(from_us), end_us),

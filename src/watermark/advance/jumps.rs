@@ -54,6 +54,7 @@ pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Res
         gap: Some(OpenGap {
             from_us: frontier.map(|value| floor_second(value.value_us)),
             restart_us: ceil_second(jump.at_us),
+            in_order: matches!(jump.kind, JumpKind::Forward),
         }),
         ..PartitionRecord::default()
     };
@@ -155,6 +156,37 @@ mod tests {
         };
         assert_eq!(table.try_commit(jump("12:32")).unwrap_err(), already);
         assert_eq!(table.state, before);
+    }
+
+    /// The lateness is a bound within one topic incarnation: what the old one held may be later than anything in the new one.
+    #[test]
+    fn what_a_deleted_topic_held_ends_with_the_restart_and_not_with_the_new_rows() {
+        let mut table = Table::anchored("09:00", 1);
+        let topic_id = Some(Uuid::from_u128(10));
+        table.commit(news("12:30").jump(0, 0, 0, JumpKind::Recreated { topic_id }));
+        table.commit(news("12:31").rows(0, 0, &["10:50"]));
+        assert_eq!(complete_from(&table), from("13:00"), "12:30 and the skew");
+    }
+
+    #[test]
+    fn a_log_written_anew_is_in_no_order_with_what_it_lost() {
+        let mut table = Table::flowing();
+        table.commit(news("12:30").jump(1, 4, 2, JumpKind::Truncated));
+        table.commit(news("12:31").rows(1, 2, &["11:40"]));
+        assert_eq!(table.state.gaps().stretches(), gap("10:00", "13:00"));
+    }
+
+    #[test]
+    fn a_topic_made_anew_may_have_more_partitions() {
+        let mut table = Table::anchored("09:00", 1);
+        let topic_id = Some(Uuid::from_u128(10));
+        let mut anew = news("12:30")
+            .jump(0, 0, 0, JumpKind::Recreated { topic_id })
+            .anchor(1, 0);
+        anew.anchors[0].topic_id = topic_id;
+        table.commit(anew);
+        assert_eq!(table.state.topics[TOPIC].id, topic_id);
+        assert_eq!(table.state.partition(TOPIC, 1).unwrap().next_offset, 0);
     }
 
     /// The new topic may stand at the very offset of the old one.

@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 
 use super::misfit::Misfit;
-use super::news::{Anchor, Contribution};
+use super::news::{Anchor, Contribution, JumpKind};
 use crate::watermark::event_time::{ceil_second, floor_second};
 use crate::watermark::frontier::{OnJoin, OpenGap, Policy};
 use crate::watermark::state::{AskedPartitions, PartitionRecord, Record, State};
@@ -110,8 +110,17 @@ pub(super) fn derive_anchor(
     }
     let known = base.topics.get(&anchor.topic);
     let table = known.and_then(|topic| topic.id);
+    // A topic that was made anew may have more partitions than the one before.
+    let renewed = news.jumps.iter().any(|jump| {
+        jump.topic == anchor.topic
+            && jump.kind
+                == JumpKind::Recreated {
+                    topic_id: anchor.topic_id,
+                }
+    });
     if let (Some(table), Some(broker)) = (table, anchor.topic_id)
         && table != broker
+        && !renewed
     {
         return Err(Misfit::TopicId {
             topic: anchor.topic.clone(),
@@ -137,6 +146,7 @@ pub(super) fn derive_anchor(
         own.gap = Some(OpenGap {
             from_us: base.published.finalized_before_us,
             restart_us: at_us,
+            in_order: true,
         });
     }
     record

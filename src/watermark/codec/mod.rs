@@ -469,6 +469,7 @@ mod tests {
                 gap: (partition % 3 == 0).then_some(OpenGap {
                     from_us: (partition % 2 == 0).then_some(at("05:00")),
                     restart_us: at("06:00"),
+                    in_order: partition % 2 == 0,
                 }),
                 positions: SourcePositions::from_incarnations(incarnations.collect()),
             };

@@ -101,6 +101,7 @@ pub(super) fn put_gap(out: &mut Vec<u8>, times: Times, gap: Option<OpenGap>) {
     if let Some(gap) = gap {
         times.put_some(out, gap.from_us);
         times.put(out, gap.restart_us);
+        out.push(u8::from(gap.in_order));
     }
 }
 
@@ -117,6 +118,7 @@ pub(super) fn read_gap(reader: &mut Reader<'_>, times: Times) -> Option<Option<O
     Some(Some(OpenGap {
         from_us,
         restart_us,
+        in_order: flag(reader)?,
     }))
 }
 
