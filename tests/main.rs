@@ -8,6 +8,7 @@
 mod cli;
 mod commits;
 mod demo;
+mod digest;
 mod end_to_end;
 mod exactly_once;
 mod formats;

@@ -9,6 +9,8 @@
 //!
 //! An instant is an `i64` of microseconds since 1970-01-01 UTC, a length an `i64` of microseconds.
 
+#[cfg(test)]
+mod accuracy;
 mod advance;
 mod amended;
 mod cells;
