@@ -4,6 +4,7 @@
 //! From the top:
 //! - `cli`: the commands of the program.
 //! - `demo`: the whole pipeline in one process: an embedded broker, a generator of changes, the worker, and a judge.
+//! - `simulate`: whole histories from a seed, judged by an oracle: how the claim is shown to be right.
 //! - `sensor`: reading a table's claim, and waiting for it.
 //! - `sink`: one worker: pipelines from topics into tables, exactly once; accumulators and commit processors.
 //! - `kafka`: the source: assignment, positions, end offsets, identity of cluster and topic, dead letters.
@@ -21,5 +22,6 @@ pub mod kafka;
 pub mod lake;
 pub mod process;
 pub mod sensor;
+pub mod simulate;
 pub mod sink;
 pub mod watermark;

@@ -25,7 +25,7 @@ const ROOMS: [&[&str]; 11] = [
     &["merge"],
     &["sensor"],
     &["operator"],
-    &["demo"],
+    &["demo", "simulate"],
     &["cli"],
 ];
 
@@ -193,12 +193,14 @@ fn no_room_names_a_room_above_or_beside_it() {
                 "{path} names {named}, which is not below {room}"
             );
         }
-        // Only the command line starts the quickstart.
-        let names_demo = rooms_named(&path, &code(&path)).contains("demo");
-        assert!(
-            !names_demo || ["cli", "demo"].contains(&room),
-            "{path} names demo"
-        );
+        // Only the command line starts the quickstart and the simulator.
+        let named = rooms_named(&path, &code(&path));
+        for shown in ["demo", "simulate"] {
+            assert!(
+                !named.contains(shown) || ["cli", shown].contains(&room),
+                "{path} names {shown}"
+            );
+        }
     }
 }
 

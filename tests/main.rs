@@ -20,6 +20,7 @@ mod long_faults;
 mod pipeline;
 mod policy;
 mod retract;
+mod simulation;
 mod source;
 mod support;
 mod terms;

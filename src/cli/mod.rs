@@ -45,6 +45,7 @@ pub mod reference;
 mod retract;
 mod run;
 mod serve;
+mod simulate;
 mod wait;
 mod worker;
 mod writer;
@@ -126,6 +127,8 @@ enum Command {
     /// List the writers of a table, or declare one drained
     #[command(subcommand)]
     Writer(writer::Command),
+    /// Show by whole histories from a seed that the claim is right
+    Simulate(simulate::Arguments),
     /// Print the custom resource definitions
     Crds,
     /// Print the completions of a shell
@@ -163,6 +166,14 @@ enum Error {
     /// An order was not carried out.
     #[error("the table is as it was")]
     Order(#[from] crate::sink::Error),
+    /// A history to be played cannot be read.
+    #[error("the history \"{path}\" cannot be read; give the JSON that tidemark simulate printed", path = .path.display())]
+    History {
+        /// Its file.
+        path: std::path::PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The demo could not be run to its end.
     #[error(transparent)]
     Demo(#[from] crate::demo::Error),
@@ -175,7 +186,9 @@ impl Error {
     fn exit(&self) -> Exit {
         match self {
             Self::Output(_) | Self::Process(_) | Self::Admin { .. } | Self::Demo(_) => Exit::NotYet,
-            Self::Catalog(_) | Self::Files(_) | Self::Retraction(_) => Exit::Usage,
+            Self::Catalog(_) | Self::Files(_) | Self::Retraction(_) | Self::History { .. } => {
+                Exit::Usage
+            }
             Self::Order(error) => match error.reason() {
                 Reason::TableNotFound => Exit::NoTable,
                 Reason::SpecInvalid => Exit::Usage,
@@ -224,6 +237,7 @@ fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
         Command::Wait(arguments) => block_on(wait::wait(arguments, out)),
         Command::Retract(arguments) => block_on(retract::retract(arguments, out)),
         Command::Writer(command) => block_on(writer::writer(command, out)),
+        Command::Simulate(arguments) => simulate::simulate(&arguments, out),
         Command::Crds => crds::crds(out),
         Command::Completions(arguments) => {
             completions::completions(&arguments, Arguments::command(), out)

@@ -1,0 +1,65 @@
+//! Histories in the time of a unit test, and those that failed once; the many are in `tests/simulation.rs`.
+
+use std::time::Duration;
+
+use super::{Honest, Options, Plan, draw, play, replay, run};
+
+/// Few enough to be played with every change.
+#[test]
+fn no_promise_is_broken_in_a_few_hundred_histories() {
+    let report = run(&Options {
+        histories: 200,
+        seed: 1,
+        at_least: Duration::ZERO,
+        threads: 2,
+    });
+    let failure = report.failure.map(|failure| failure.to_string());
+    assert_eq!(failure, None);
+}
+
+#[test]
+fn a_seed_draws_one_history_and_a_history_comes_back_from_its_text() {
+    let plan = draw::draw(7);
+    assert_eq!(plan, draw::draw(7));
+    assert_ne!(plan, draw::draw(8));
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+    let (first, again) = (
+        play(&plan, &|| Box::new(Honest)),
+        play(&plan, &|| Box::new(Honest)),
+    );
+    assert_eq!(
+        (first.0.seen, first.0.commits),
+        (again.0.seen, again.0.commits)
+    );
+}
+
+fn assert_good(history: &str) {
+    let plan: Plan = serde_json::from_str(history).unwrap();
+    assert_eq!(replay(&plan), Ok(()));
+}
+
+/// The anchors of the new partitions were refused for the id of the topic: the pipeline stood still for good.
+#[test]
+fn a_topic_made_anew_may_have_more_partitions() {
+    assert_good(include_str!(
+        "histories/a_topic_made_anew_may_have_more_partitions.json"
+    ));
+}
+
+/// The gap ended with the least row of the new topic and the lateness, which bounds nothing across two incarnations.
+#[test]
+fn what_a_deleted_topic_held_is_not_claimed() {
+    assert_good(include_str!(
+        "histories/what_a_deleted_topic_held_is_not_claimed.json"
+    ));
+}
+
+/// Rolled back behind the commit that took up a topic made anew, with `onRollback: KeepOffsets`: the jump to its offsets was
+/// taken for one within the old topic, so that the gap ended with its least row and the lateness.
+#[test]
+fn offsets_kept_over_a_rollback_behind_a_new_topic_leave_its_whole_gap() {
+    assert_good(include_str!(
+        "histories/offsets_kept_over_a_rollback_behind_a_new_topic.json"
+    ));
+}

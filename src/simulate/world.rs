@@ -1,0 +1,244 @@
+//! One history, played: a cluster, a table, workers and what happens to them.
+//!
+//! Time passes between the events and within them; nothing here waits. After the last event all faults end, and everything
+//! must come to rest: every record read, every cell closed that can be.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::broker::{Broker, LogId, Order};
+use super::oracle::{Found, Oracle};
+use super::plan::{Event, Fate, Kind, Plan, Settings};
+use super::rules::Rules;
+use super::table::Table;
+use super::tally::{Note, Seen};
+use super::worker::{Life, Ready, Worker};
+use crate::kafka::TopicPartition;
+use crate::watermark::{Policy, SECOND_US, Term, contract};
+
+/// The topics as the specification names them.
+pub(super) const SUBSCRIPTION: &str = "shop.*";
+
+/// When histories begin: 2026-11-30T08:59:50Z, so that a cell of any length ends soon.
+const START_US: i64 = 1_796_029_190 * SECOND_US;
+
+/// A commit whose worker is gone.
+pub(super) struct InFlight {
+    pub ready: Ready,
+    pub files: Vec<(LogId, i64)>,
+}
+
+/// The world of one history.
+pub(super) struct World {
+    pub settings: Settings,
+    pub rules: Box<dyn Rules>,
+    pub start_us: i64,
+    pub now_us: i64,
+    pub broker: Broker,
+    pub table: Table,
+    pub oracle: Oracle,
+    pub note: Note,
+    pub workers: Vec<Worker>,
+    /// Who reads what, in a group.
+    pub owners: BTreeMap<TopicPartition, usize>,
+    /// The settings that new workers take.
+    pub policy: Policy,
+    pub fates: VecDeque<Fate>,
+    pub in_flight: Vec<InFlight>,
+    pub replays_certain: bool,
+    /// Since when the connector stands still, and what it will send.
+    pub stopped_us: Option<i64>,
+    pub pending: Vec<(LogId, Order)>,
+    /// The highest claim so far.
+    pub highest_us: Option<i64>,
+    ids: u128,
+}
+
+/// Plays a history; tells what it held, and what was broken in it.
+pub(super) fn play(plan: &Plan, rules: Box<dyn Rules>) -> (Note, Found) {
+    let mut world = World::new(plan, rules);
+    let found = world.run(&plan.events);
+    let mut note = world.note;
+    note.streams = world.broker.logs.len() as u64;
+    note.records = world
+        .broker
+        .logs
+        .iter()
+        .map(|log| log.records.len() as u64)
+        .sum();
+    (note, found)
+}
+
+impl World {
+    fn new(plan: &Plan, rules: Box<dyn Rules>) -> Self {
+        let settings = plan.settings.clone();
+        let policy = settings.policy();
+        let worker = |number: usize| Worker {
+            number,
+            name: format!("worker-{number}"),
+            life: Life::Running,
+            policy: policy.clone(),
+            session: None,
+            lost: false,
+        };
+        World {
+            start_us: START_US,
+            now_us: START_US,
+            broker: Broker::new(&settings.partitions),
+            table: Table::new(),
+            oracle: Oracle::default(),
+            note: Note::default(),
+            workers: (0..settings.workers.max(1)).map(worker).collect(),
+            owners: BTreeMap::new(),
+            policy: policy.clone(),
+            fates: VecDeque::new(),
+            in_flight: Vec::new(),
+            replays_certain: !settings.latest,
+            stopped_us: None,
+            pending: Vec::new(),
+            highest_us: None,
+            ids: 0,
+            rules,
+            settings,
+        }
+    }
+
+    pub(super) fn next_commit(&mut self) -> u128 {
+        self.ids += 1;
+        self.ids
+    }
+
+    fn run(&mut self, events: &[Event]) -> Found {
+        // What lies there before the first commit may never be read.
+        self.flow(100, 0)?;
+        for event in events {
+            self.now_us += 1_000;
+            self.happen(*event)?;
+        }
+        self.calm()?;
+        self.judge_rebuilt()?;
+        self.oracle
+            .judge_content(self.table.main_id, &self.broker)?;
+        // Where the clock is a term, the claims are their owner's word.
+        if self.settings.terms().contains(&Term::Clock) {
+            return Ok(());
+        }
+        self.oracle.judge_claims(&self.broker)
+    }
+
+    pub(super) fn worker(&self, worker: u8) -> usize {
+        usize::from(worker) % self.workers.len()
+    }
+
+    pub(super) fn log(&self, partition: u8) -> LogId {
+        let present = self.broker.present();
+        present[usize::from(partition) % present.len()]
+    }
+
+    fn happen(&mut self, event: Event) -> Found {
+        self.arrive_late()?;
+        match event {
+            Event::Wait(thousandths) => {
+                self.now_us += self.settings.cell_ms * i64::from(thousandths);
+            }
+            Event::Flow { delay, silent } => self.flow(delay, silent)?,
+            Event::Quiet { partition } => self.quiet(self.log(partition))?,
+            Event::Produce { .. }
+            | Event::Transact { .. }
+            | Event::End { .. }
+            | Event::Replay { .. }
+            | Event::Resolve { .. }
+            | Event::Connector { .. }
+            | Event::Failover { .. } => self.write(event),
+            Event::Fetch { worker, records } => {
+                self.fetch(self.worker(worker), usize::from(records))?;
+            }
+            Event::Turn { worker } => drop(self.turn(self.worker(worker))?),
+            Event::Work { worker } => self.work(self.worker(worker))?,
+            Event::Fate(fate) => self.fates.push_back(fate),
+            Event::Kill { worker } => self.kill(self.worker(worker))?,
+            Event::Stall { worker } => self.stall(self.worker(worker))?,
+            Event::Wake { worker } => self.wake(self.worker(worker)),
+            Event::Rebalance { partition, worker } => {
+                let (log, worker) = (self.log(partition), self.worker(worker));
+                self.hand_over(log, worker)?;
+            }
+            Event::Change { how } => self.change(how),
+            Event::Adopt { worker } => self.adopt(self.worker(worker)),
+            _ => self.meddle(event)?,
+        }
+        Ok(())
+    }
+
+    /// Events of the cluster and the table.
+    pub(super) fn meddle(&mut self, event: Event) -> Found {
+        match event {
+            Event::AddPartition { topic } => self.add_partition(usize::from(topic)),
+            Event::Recreate { topic } => {
+                self.connector(true);
+                let topic = usize::from(topic) % self.broker.topics.len();
+                self.broker.recreate(topic);
+                self.note.see(Seen::TopicRecreated);
+            }
+            Event::Retain { partition, records } => {
+                let log = self.log(partition);
+                self.broker.logs[log].retain(records);
+            }
+            Event::Unanswered { questions } => self.broker.unanswered += questions,
+            Event::Foreign(foreign) => self.foreign(foreign),
+            Event::Expire { keep } => self.expire(usize::from(keep)),
+            Event::Rollback { back } => return self.roll_back(usize::from(back)),
+            Event::Copy => return self.judge_copy(),
+            Event::ForgetState => {
+                let name = contract::state_property(super::table::WRITER);
+                if self.table.properties.remove(&name).is_some() {
+                    self.table.touch();
+                    self.note.see(Seen::Rebuilt);
+                    self.replays_certain &= !self.table.lineage().broken;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The usual: rows everywhere but in silent partitions, and everybody works.
+    pub(super) fn flow(&mut self, delay: u8, silent: u8) -> Found {
+        self.now_us += self.settings.cell_ms * 200;
+        for (at, log) in self.broker.present().into_iter().enumerate() {
+            if silent & (1 << (at % 8)) != 0 {
+                self.note.see(Seen::SilentPartition);
+                continue;
+            }
+            let rows = 1 + u8::try_from(at % 3).expect("below three");
+            self.produce(log, rows, delay, Kind::Change, false);
+        }
+        for worker in 0..self.workers.len() {
+            self.work(worker)?;
+        }
+        Ok(())
+    }
+
+    /// Offsets without rows wait for long.
+    fn quiet(&mut self, log: LogId) -> Found {
+        const LONG_US: i64 = 3_700 * SECOND_US;
+        self.produce(log, 2, 0, Kind::Signal, false);
+        for worker in 0..self.workers.len() {
+            self.work(worker)?;
+        }
+        self.now_us += LONG_US;
+        for worker in 0..self.workers.len() {
+            self.work(worker)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn work(&mut self, worker: usize) -> Found {
+        for _ in 0..8 {
+            self.fetch(worker, usize::MAX)?;
+            if !self.turn(worker)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
