@@ -76,11 +76,7 @@ impl Question {
     pub(super) fn ask(self) -> Result<Answer, Error> {
         let mut watch = JumpWatch::new(JUMP_TOLERANCE * self.clock.factor());
         watch.look(&self.clock);
-        let at_us = self.clock.now_us();
-        let topics = self.inquirer.topics(&self.topics, PATIENCE)?;
-        let all = partitions(&topics);
-        let own: Vec<TopicPartition> = self.delivered.iter().map(|(at, _)| at.clone()).collect();
-        // Read before the ends are asked for: what was sent before it lies below them.
+        // Read before anything is asked for: what was sent before it lies below the ends, and it is no later than the answers.
         let heartbeat = self.heartbeat.as_ref().map_or(Ok(None), |source| {
             let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
             source.newest_us()
@@ -89,6 +85,10 @@ impl Question {
             Ok(heartbeat_us) => (heartbeat_us, None),
             Err(error) => (None, Some(error)),
         };
+        let at_us = self.clock.now_us();
+        let topics = self.inquirer.topics(&self.topics, PATIENCE)?;
+        let all = partitions(&topics);
+        let own: Vec<TopicPartition> = self.delivered.iter().map(|(at, _)| at.clone()).collect();
         // Asked anew: the clock of the ends may be later than the one of the partitions, never earlier than their question.
         let ends_at_us = self.clock.now_us();
         let answers = if own.is_empty() {
