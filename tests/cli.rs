@@ -291,6 +291,14 @@ fn lay_tables(folder: &Path, warehouse: &str) {
         open_or_create(&*catalog, &ident("fresh"), &table_spec())
             .await
             .unwrap();
+        // As Gobblin leaves it: complete before 12:00 by its counts.
+        let gobblin = TableSpec {
+            properties: [("completionWatermark".into(), "1796040000000".into())].into(),
+            ..table_spec()
+        };
+        open_or_create(&*catalog, &ident("gobblin"), &gobblin)
+            .await
+            .unwrap();
     });
 }
 
@@ -349,6 +357,174 @@ fn exit_codes_answer_the_question() {
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["finalizedBefore"], "2026-11-30T12:00:00Z");
     assert_eq!(report["evidence"], serde_json::json!(["caught-up"]));
+}
+
+/// Runs against the tables of [`lay_tables`].
+fn asked(folder: &Path, arguments: &str) -> (i32, String, String) {
+    let (uri, warehouse) = (sqlite(folder), format!("file://{}", folder.display()));
+    let mut arguments: Vec<&str> = arguments.split(' ').collect();
+    arguments.extend(["--catalog-uri", &uri, "--warehouse", &warehouse]);
+    ran(&arguments)
+}
+
+/// What others left counts for whoever says so, and never beside a claim of ours.
+#[test]
+fn foreign_word_counts_by_choice_only() {
+    let folder = tempfile::tempdir().unwrap();
+    lay_tables(
+        folder.path(),
+        &format!("file://{}", folder.path().display()),
+    );
+    let day = "2026-11-30T";
+    let cases = [
+        ("get shop.gobblin".to_owned(), 1),
+        (
+            format!("wait shop.gobblin --before {day}12:00Z --timeout 0s"),
+            1,
+        ),
+        (
+            format!("wait shop.gobblin --before {day}12:00Z --accept gobblin"),
+            0,
+        ),
+        (
+            format!("wait shop.gobblin --before {day}12:00Z --accept foreign,minimum"),
+            0,
+        ),
+        (
+            format!("wait shop.gobblin --before {day}13:00Z --accept foreign --timeout 0s"),
+            1,
+        ),
+        (
+            format!("wait shop.gobblin --before {day}12:00Z --accept automq --timeout 0s"),
+            1,
+        ),
+        (
+            format!("wait shop.copy --before {day}12:00Z --accept foreign --timeout 0s"),
+            5,
+        ),
+        (
+            format!("wait shop.orders --before {day}13:00Z --accept foreign --timeout 0s"),
+            1,
+        ),
+    ];
+    for (arguments, expected) in cases {
+        let (code, out, told) = asked(folder.path(), &arguments);
+        assert_eq!(code, expected, "{arguments}\n{out}{told}");
+    }
+    let (_, out, _) = asked(folder.path(), "get shop.gobblin");
+    assert!(
+        out.contains("completionWatermark") && out.contains("but "),
+        "{out}"
+    );
+    let (_, out, _) = asked(folder.path(), "why shop.gobblin -o json");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["foreign"][0]["before"], "2026-11-30T12:00:00Z");
+}
+
+#[test]
+fn explaining_commands_have_the_same_codes() {
+    let folder = tempfile::tempdir().unwrap();
+    lay_tables(
+        folder.path(),
+        &format!("file://{}", folder.path().display()),
+    );
+    let cases = [
+        ("tune shop.fresh", 1),
+        ("tune shop.none", 3),
+        ("why shop.orders", 0),
+        ("why shop.fresh", 1),
+        ("why shop.copy -o yaml", 5),
+        ("why shop.none", 3),
+        ("history shop.orders", 0),
+        ("history shop.fresh", 1),
+        ("history shop.none", 3),
+    ];
+    for (arguments, expected) in cases {
+        let (code, out, told) = asked(folder.path(), arguments);
+        assert_eq!(code, expected, "{arguments}\n{out}{told}");
+    }
+}
+
+/// A person at night sees what holds the hour and what would release it; a program reads the same.
+#[test]
+fn why_names_what_holds_the_next_cell_and_what_releases_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let warehouse = format!("file://{}", folder.path().display());
+    lay_tables(folder.path(), &warehouse);
+    let uri = sqlite(folder.path());
+    let asked = |arguments: &[&str]| {
+        let catalog = ["--catalog-uri", &uri, "--warehouse", &warehouse];
+        ran(&[arguments, &catalog].concat()).1
+    };
+    let report: serde_json::Value =
+        serde_json::from_str(&asked(&["why", "shop.orders", "-o", "json"])).unwrap();
+    assert_eq!(report["cell"]["before"], "2026-11-30T13:00:00Z");
+    // Asked at 12:20: the broker must be asked again once the hour and the delay are over. Until then it is simply open.
+    assert_eq!(report["heldBy"]["bound"]["field"], "finalization.maxDelay");
+    assert_eq!(report["heldBy"]["reached"], "2026-11-30T12:10:00Z");
+    let reason = report["reason"].as_str().unwrap();
+    assert!(
+        ["CellOpen", "PartitionSilent"].contains(&reason),
+        "{reason}"
+    );
+    assert_eq!(report["partitions"][0]["by"], "caught-up");
+    assert_eq!(
+        report["partitions"][0]["terms"][0]["basis"],
+        "0 of 3 commits with rows on record"
+    );
+    let needs = report["release"][1]["needs"].as_str().unwrap();
+    assert!(
+        needs.contains("at or after 2026-11-30T13:10:00Z"),
+        "{needs}"
+    );
+    let text = asked(&["why", "shop.orders"]);
+    assert!(
+        text.starts_with("2026-11-30T12 of shop.orders is open: it waits for orders/0"),
+        "{text}"
+    );
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 110),
+        "{text}"
+    );
+    let text = asked(&["why", "shop.copy"]);
+    assert!(
+        text.contains("does not count") && text.contains("what to do"),
+        "{text}"
+    );
+}
+
+#[test]
+fn history_has_a_line_a_cell() {
+    let folder = tempfile::tempdir().unwrap();
+    let warehouse = format!("file://{}", folder.path().display());
+    lay_tables(folder.path(), &warehouse);
+    let uri = sqlite(folder.path());
+    let asked = |arguments: &[&str]| {
+        let catalog = ["--catalog-uri", &uri, "--warehouse", &warehouse];
+        ran(&[arguments, &catalog].concat()).1
+    };
+    let csv = asked(&["history", "shop.orders", "-o", "csv"]);
+    let short: Vec<String> = csv
+        .lines()
+        .map(|line| line.split(',').take(7).collect::<Vec<_>>().join(","))
+        .collect();
+    let expected = [
+        "cell,from,before,state,final_at,delay_s,evidence",
+        "2026-11-30T10,2026-11-30T10:00:00Z,2026-11-30T11:00:00Z,final,2026-11-30T12:20:00Z,4800,caught-up",
+        "2026-11-30T11,2026-11-30T11:00:00Z,2026-11-30T12:00:00Z,final,2026-11-30T12:20:00Z,1200,caught-up",
+        "2026-11-30T12,2026-11-30T12:00:00Z,2026-11-30T13:00:00Z,open,,,",
+    ];
+    assert_eq!(short, expected);
+    let text = asked(&["history", "shop.orders", "--before", "2026-11-30T11:00Z"]);
+    assert!(
+        text.contains("2 commits of shop.orders on record"),
+        "{text}"
+    );
+    assert_eq!(
+        text.lines().filter(|line| line.contains("final  ")).count(),
+        1,
+        "{text}"
+    );
 }
 
 #[test]

@@ -30,7 +30,7 @@ const ROOMS: [&[&str]; 11] = [
 ];
 
 /// Rooms and files that see no disk, no network, no clock and no chance.
-const PURE: [&str; 11] = [
+const PURE: [&str; 17] = [
     "src/watermark/",
     "src/api/",
     "src/cdc/",
@@ -40,8 +40,14 @@ const PURE: [&str; 11] = [
     "src/sink/errand.rs",
     "src/sink/fence.rs",
     "src/sink/tracks.rs",
+    "src/sensor/foreign.rs",
+    "src/sensor/frontiers.rs",
+    "src/sensor/history.rs",
+    "src/sensor/layout.rs",
     "src/sensor/print.rs",
+    "src/sensor/tune/",
     "src/sensor/verdict.rs",
+    "src/sensor/why/",
 ];
 
 const IMPURE: [&str; 9] = [

@@ -11,6 +11,7 @@ mod demo;
 mod digest;
 mod end_to_end;
 mod exactly_once;
+mod foreign;
 mod formats;
 mod generated;
 mod house;

@@ -8,6 +8,7 @@ use kube::CustomResourceExt;
 
 pub mod condition;
 pub mod effective;
+mod hold;
 pub mod manifest;
 pub mod pipeline;
 mod progress;

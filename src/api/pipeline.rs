@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::worker::{
-    CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, Quantile, SecretRef, Term,
+    AlsoWrite, CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, Quantile,
+    SecretRef, Term,
 };
 
 /// A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.
@@ -485,6 +486,12 @@ pub struct FinalizationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<OnJoinName>")]
     pub on_join: Option<OnJoin>,
+    /// In whose words the claim is told as well, for readers made for them: `KafkaConnect`, `Flink`, `Gobblin`, `AutoMq`. None by default.
+    ///
+    /// None of them has a word for gaps: the value ends before the first one. What is written is taken away by the next commit after a name was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<AlsoWriteName>>", length(max = 4))]
+    pub also_write: Option<Vec<AlsoWrite>>,
 }
 
 /// How many workers run a pipeline and what each may use.
@@ -578,7 +585,7 @@ macro_rules! schema_names {
     )*};
 }
 
-schema_names!(FormatName OnGapName OnRollbackName CatalogKindName EncodingName TermName QuantileNumber LateDataName OnJoinName UuidText SecretRefSpec);
+schema_names!(FormatName OnGapName OnRollbackName CatalogKindName EncodingName TermName QuantileNumber LateDataName OnJoinName AlsoWriteName UuidText SecretRefSpec);
 
 inline_schema! {
     LengthText: {"type": "string", "maxLength": 16, "pattern": "^([0-9]{1,9}(ms|s|m|h|d))+$"};
@@ -593,6 +600,7 @@ inline_schema! {
     QuantileNumber: {"type": "number", "enum": [0.001, 0.01, 0.05]};
     LateDataName: {"type": "string", "enum": ["Ignore", "Notify", "Reopen"]};
     OnJoinName: {"type": "string", "enum": ["Reopen", "Backfill"]};
+    AlsoWriteName: {"type": "string", "enum": ["KafkaConnect", "Flink", "Gobblin", "AutoMq"]};
     UuidText: {"type": "string", "maxLength": 36, "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"};
     SecretRefSpec: {
         "type": "object",

@@ -5,7 +5,10 @@
 //!
 //! It holds no secret, only references to them.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_yaml::with::singleton_map_recursive;
@@ -13,6 +16,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::quantity::iso;
+use crate::watermark::System;
 
 pub use super::progress::{
     ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary,
@@ -195,6 +199,45 @@ pub struct Sink {
     /// Changes of identity that a person has agreed to.
     #[serde(default)]
     pub accept: SinkAccept,
+    /// In whose words the claim is told as well.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub also_write: BTreeSet<AlsoWrite>,
+}
+
+/// A system whose readers find the claim under that system's own names.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
+pub enum AlsoWrite {
+    /// The Iceberg sink of Kafka Connect.
+    KafkaConnect,
+    /// Netflix's Flink sink for Iceberg.
+    Flink,
+    /// Apache Gobblin.
+    Gobblin,
+    /// `AutoMQ` Table Topic.
+    AutoMq,
+}
+
+impl From<AlsoWrite> for System {
+    fn from(also: AlsoWrite) -> Self {
+        match also {
+            AlsoWrite::KafkaConnect => Self::KafkaConnect,
+            AlsoWrite::Flink => Self::Flink,
+            AlsoWrite::Gobblin => Self::Gobblin,
+            AlsoWrite::AutoMq => Self::AutoMq,
+        }
+    }
 }
 
 /// What becomes of rows that a roll-back of the table has taken out.

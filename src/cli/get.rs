@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::ValueEnum;
 
-use super::{Error, Exit, catalog::CatalogArguments};
+use super::{Error, Exit, catalog::CatalogArguments, width};
 use crate::{
     api::worker::TableName,
     sensor::{self, Standing, print},
@@ -15,7 +15,9 @@ use crate::{
   tidemark get shop.orders --catalog-uri http://localhost:8181
   tidemark get shop.orders --file orders.yaml -o json | jq .finalizedBefore
 
-Exit codes: 0 with a claim, 1 without one, 3 no such table, 5 the claim does not count, 7 the catalog cannot be reached")]
+Where there is no claim of ours, what Kafka Connect, Flink, Gobblin or AutoMQ left on the table is shown as what it is.
+
+Exit codes: 0 with a claim, 1 without one of ours, 3 no such table, 5 the claim does not count, 7 the catalog cannot be reached")]
 pub(super) struct Arguments {
     /// The table, as namespace.name
     table: TableName,
@@ -44,7 +46,7 @@ pub(super) async fn get(arguments: Arguments, out: &mut dyn Write) -> Result<Exi
         .read()
         .await?;
     let answer = match arguments.output {
-        Output::Text => print::text(&reading),
+        Output::Text => print::text(&reading, width()),
         Output::Json => print::json(&print::report(&reading)),
         Output::Yaml => print::yaml(&print::report(&reading)),
     };

@@ -9,14 +9,19 @@ use std::{
     error::Error as StdError,
     ffi::OsString,
     fmt::Write as _,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     net::SocketAddr,
+    path::PathBuf,
     process::ExitCode,
 };
 
 use clap::{CommandFactory, Parser, Subcommand};
+use ratatui::crossterm::terminal;
 
-use crate::api::Reason;
+use crate::{
+    api::{Reason, worker::TableName},
+    sensor::{layout, tune::TooLittle},
+};
 
 /// The table of exit codes, as `--help` shows it; a macro, so that it can be joined to other text.
 macro_rules! exit_codes {
@@ -41,12 +46,15 @@ mod crds;
 mod demo;
 mod files;
 mod get;
+mod history;
 pub mod reference;
 mod retract;
 mod run;
 mod serve;
 mod simulate;
+mod tune;
 mod wait;
+mod why;
 mod worker;
 mod writer;
 
@@ -107,6 +115,7 @@ Examples:
   tidemark run orders.yaml
   tidemark get shop.orders --catalog-uri http://localhost:8181
   tidemark wait shop.orders --before 2026-11-30T13:00Z --timeout 2h && spark-submit hourly.py
+  tidemark why shop.orders --catalog-uri http://localhost:8181
   tidemark crds | kubectl apply --server-side -f -
   source <(tidemark completions bash)";
 
@@ -122,6 +131,12 @@ enum Command {
     Get(get::Arguments),
     /// Wait until a table is complete up to an instant
     Wait(wait::Arguments),
+    /// Show what holds the next cell of a table, and what would release it
+    Why(why::Arguments),
+    /// Show when each cell of a table became final, and what came late
+    History(history::Arguments),
+    /// Show what other finalization settings would have cost a table, and which one to take
+    Tune(tune::Arguments),
     /// Take back that a stretch of a table is complete
     Retract(retract::Arguments),
     /// List the writers of a table, or declare one drained
@@ -177,6 +192,22 @@ enum Error {
     /// The demo could not be run to its end.
     #[error(transparent)]
     Demo(#[from] crate::demo::Error),
+    /// A table has too little on record to judge settings by.
+    #[error("table \"{table}\" cannot be tuned")]
+    TooLittle {
+        /// Which.
+        table: TableName,
+        /// What is missing.
+        source: TooLittle,
+    },
+    /// A picture cannot be written.
+    #[error("\"{}\" cannot be written; name another file with --svg", .path.display())]
+    Picture {
+        /// Which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Start-up failed.
     #[error(transparent)]
     Process(#[from] crate::process::Error),
@@ -185,7 +216,12 @@ enum Error {
 impl Error {
     fn exit(&self) -> Exit {
         match self {
-            Self::Output(_) | Self::Process(_) | Self::Admin { .. } | Self::Demo(_) => Exit::NotYet,
+            Self::Output(_)
+            | Self::Process(_)
+            | Self::Admin { .. }
+            | Self::Demo(_)
+            | Self::TooLittle { .. }
+            | Self::Picture { .. } => Exit::NotYet,
             Self::Catalog(_) | Self::Files(_) | Self::Retraction(_) | Self::History { .. } => {
                 Exit::Usage
             }
@@ -235,6 +271,9 @@ fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
         Command::Worker(arguments) => worker::worker(arguments),
         Command::Get(arguments) => block_on(get::get(arguments, out)),
         Command::Wait(arguments) => block_on(wait::wait(arguments, out)),
+        Command::Why(arguments) => block_on(why::why(arguments, out)),
+        Command::History(arguments) => block_on(history::history(arguments, out)),
+        Command::Tune(arguments) => block_on(tune::tune(arguments, out)),
         Command::Retract(arguments) => block_on(retract::retract(arguments, out)),
         Command::Writer(command) => block_on(writer::writer(command, out)),
         Command::Simulate(arguments) => simulate::simulate(&arguments, out),
@@ -243,6 +282,14 @@ fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
             completions::completions(&arguments, Arguments::command(), out)
         }
     }
+}
+
+/// How many characters fit a line of the standard output.
+fn width() -> usize {
+    let terminal = io::stdout().is_terminal().then(terminal::size);
+    terminal
+        .and_then(Result::ok)
+        .map_or(layout::WIDTH, |(columns, _)| columns.into())
 }
 
 /// Runs a reader's command: one thread is plenty.

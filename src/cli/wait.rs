@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeSet, io::Write, time::Duration};
 
-use clap::ValueEnum;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tracing::info;
 
 use super::{Error, Exit, catalog::CatalogArguments, get::Output};
@@ -18,24 +18,59 @@ use crate::{
         clock::{Clock, length},
     },
     sensor::{self, Answer, Question, Verdict, print},
-    watermark::Term,
+    watermark::{System, Term},
 };
 
-/// A reader that accepts less than everything names terms as the table's property writes them.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum TermName {
-    /// The source has said in the partition that the cell is over.
-    Resolved,
-    /// The oldest of the recent rows lies behind the cell.
-    Minimum,
-    /// A heartbeat from after the cell has come through the source, and the partition was read to its end after that.
-    Heartbeat,
-    /// The partition was read to its end after the cell was over.
-    CaughtUp,
-    /// All but a small share of the recent rows lie behind the cell.
-    Percentile,
-    /// The cell was over long enough ago.
-    Clock,
+/// What a claim may rest on: a term of ours, or the word of another system where there is no claim of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Accepted {
+    Term(Term),
+    System(System),
+    AnySystem,
+}
+
+impl Accepted {
+    /// Every name with what it stands for.
+    fn names() -> Vec<(&'static str, Accepted, &'static str)> {
+        let terms = Term::ALL.map(|term| (term.label(), Accepted::Term(term), says(term)));
+        let systems = System::ALL.map(|system| {
+            let help = "What this system left on the table, where there is no claim of ours";
+            (system.label(), Accepted::System(system), help)
+        });
+        let any = (
+            "foreign",
+            Accepted::AnySystem,
+            "All of these systems that left something",
+        );
+        terms.into_iter().chain(systems).chain([any]).collect()
+    }
+
+    fn of(name: &str) -> Option<Accepted> {
+        let mut names = Accepted::names().into_iter();
+        names
+            .find(|(known, _, _)| *known == name)
+            .map(|(_, accepted, _)| accepted)
+    }
+}
+
+/// What a term rests on.
+fn says(term: Term) -> &'static str {
+    match term {
+        Term::Resolved => "The source has said in the partition that the cell is over",
+        Term::Minimum => "The oldest of the recent rows lies behind the cell",
+        Term::Heartbeat => {
+            "A heartbeat from after the cell has come through the source, and the partition was read to its end after that"
+        }
+        Term::CaughtUp => "The partition was read to its end after the cell was over",
+        Term::Percentile => "All but a small share of the recent rows lie behind the cell",
+        Term::Clock => "The cell was over long enough ago",
+    }
+}
+
+fn accepted() -> impl TypedValueParser<Value = Accepted> {
+    let names = Accepted::names().into_iter();
+    let names = names.map(|(name, _, help)| PossibleValue::new(name).help(help));
+    PossibleValuesParser::new(names).try_map(|name| Accepted::of(&name).ok_or("no such name"))
 }
 
 /// What `--help` says besides the flags.
@@ -45,6 +80,7 @@ Examples:
   tidemark wait shop.orders --before 2026-11-30T13:00Z --timeout 2h
   tidemark wait shop.orders --from 2026-11-30T00:00Z --before 2026-12-01T00:00Z --file orders.yaml -o json
   tidemark wait shop.orders --before 2026-11-30T13:00Z --timeout 0s    # asks once
+  tidemark wait shop.orders --before 2026-11-30T13:00Z --accept foreign --catalog-uri http://localhost:8181
 
 A missing table, and rows that are missing for good, end the wait at once. A claim that does not count, other evidence
 and a catalog that cannot be reached may heal: they are its answer only when the time is over.
@@ -63,9 +99,11 @@ pub(super) struct Arguments {
     /// The first instant of the interval; one cell before --before where it is left out
     #[arg(long, value_name = "INSTANT", value_parser = instant)]
     from: Option<i64>,
-    /// The terms that the claim may rest on, separated by commas; all where it is left out
-    #[arg(long, value_name = "TERMS", value_delimiter = ',')]
-    accept: Option<Vec<TermName>>,
+    /// What the claim may rest on, separated by commas; all terms where none is named
+    ///
+    /// The word of another system counts only if it is named, and only where there is no claim of ours: it proves less.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = accepted())]
+    accept: Vec<Accepted>,
     /// How long to wait; 0s asks once
     #[arg(long, value_name = "LENGTH", default_value = "1h", value_parser = span)]
     timeout: Duration,
@@ -84,7 +122,8 @@ pub(super) async fn wait(arguments: Arguments, out: &mut dyn Write) -> Result<Ex
     let question = Question {
         from_us: arguments.from,
         before_us: arguments.before,
-        accept: arguments.accept.as_deref().map(terms),
+        accept: terms(&arguments.accept),
+        foreign: systems(&arguments.accept),
     };
     let catalog = arguments.catalog.resolve(&arguments.table)?;
     let clock = Clock::system();
@@ -121,16 +160,23 @@ fn exit(answer: &Answer, asked_once: bool) -> Exit {
     }
 }
 
-fn terms(names: &[TermName]) -> BTreeSet<Term> {
-    let term = |name: &TermName| match name {
-        TermName::Resolved => Term::Resolved,
-        TermName::Minimum => Term::Minimum,
-        TermName::Heartbeat => Term::Heartbeat,
-        TermName::CaughtUp => Term::CaughtUp,
-        TermName::Percentile => Term::Percentile,
-        TermName::Clock => Term::Clock,
+/// The accepted terms; none is named: all of them.
+fn terms(accepted: &[Accepted]) -> Option<BTreeSet<Term>> {
+    let terms = accepted.iter().filter_map(|accepted| match accepted {
+        Accepted::Term(term) => Some(*term),
+        Accepted::System(_) | Accepted::AnySystem => None,
+    });
+    let terms: BTreeSet<Term> = terms.collect();
+    (!terms.is_empty()).then_some(terms)
+}
+
+fn systems(accepted: &[Accepted]) -> BTreeSet<System> {
+    let systems = |accepted: &Accepted| match accepted {
+        Accepted::Term(_) => Vec::new(),
+        Accepted::System(system) => vec![*system],
+        Accepted::AnySystem => System::ALL.into(),
     };
-    names.iter().map(term).collect()
+    accepted.iter().flat_map(systems).collect()
 }
 
 pub(super) fn instant(text: &str) -> Result<i64, String> {

@@ -6,26 +6,35 @@
 //! The readers' rule: a claim counts only if the commit that published it lies in main's history. After a rollback, on a
 //! branch, a copy or a table made again, the properties still show the old claim; it is then held, never believed.
 
-use std::{collections::HashMap, fmt::Write, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashMap, fmt::Write, sync::Arc, time::Duration};
 
 use iceberg::{Catalog as IcebergCatalog, TableIdent, spec::TableMetadata, table::Table};
+use uuid::Uuid;
 
 use crate::{
     api::{
-        quantity::{Instant, instant},
+        quantity::instant,
         worker::{self, TableName},
     },
     lake::{self, catalog::CatalogSettings, lineage::lineage},
     process::{clock::Clock, secret::Secret},
     watermark::{
-        self, Coverage, HeldBy, Hold, Peer, State, TableView, Term,
+        self, Ancestor, Coverage, ForeignClaim, Kept, Lineage, Peer, State, TableView, Term,
         contract::{self, BadValue, OwnSummary},
         peers, read_claim,
     },
 };
 
+pub mod foreign;
+pub mod frontiers;
+pub mod history;
+pub mod layout;
 pub mod print;
+#[cfg(test)]
+mod testing;
+pub mod tune;
 pub mod verdict;
+pub mod why;
 
 pub use verdict::{Question, Reading, Standing, TableClaim, Verdict};
 
@@ -141,12 +150,18 @@ impl Reader {
     /// # Errors
     /// The catalog fails, or has no such table, or the state of a writer cannot be read.
     pub async fn writers(&self) -> Result<Vec<Peer>, Error> {
-        let table = self.load().await?;
-        let read = with_view(table.metadata(), |view| peers("", view));
-        read.map_err(|source| Error::Writers {
+        peers("", &self.record().await?.view()).map_err(|source| Error::Writers {
             table: self.name.clone(),
             source,
         })
+    }
+
+    /// The table as it is now, to be explained.
+    ///
+    /// # Errors
+    /// The catalog fails, or has no such table.
+    pub async fn record(&self) -> Result<TableRecord, Error> {
+        Ok(TableRecord::of(&self.name, self.load().await?.metadata()))
     }
 
     async fn load(&self) -> Result<Table, Error> {
@@ -159,33 +174,99 @@ impl Reader {
     }
 }
 
-/// The readers' rule over one loaded metadata.
-#[must_use]
-pub fn reading(name: &TableName, metadata: &TableMetadata) -> Reading {
-    Reading {
-        table: name.to_string(),
-        snapshot_id: metadata.current_snapshot_id(),
-        standing: standing(metadata),
+/// What a table has kept: its properties, and the summaries of main's history as far as it reaches.
+#[derive(Debug, Clone)]
+pub struct TableRecord {
+    /// The table, as `namespace.name`.
+    pub table: String,
+    /// Its newest snapshot on main.
+    pub snapshot_id: Option<i64>,
+    table_uuid: Uuid,
+    properties: HashMap<String, String>,
+    lineage: Lineage<'static>,
+}
+
+impl TableRecord {
+    /// Of one loaded metadata.
+    #[must_use]
+    pub fn of(name: &TableName, metadata: &TableMetadata) -> Self {
+        let history = lineage(metadata);
+        Self {
+            table: name.to_string(),
+            snapshot_id: metadata.current_snapshot_id(),
+            table_uuid: metadata.uuid(),
+            properties: metadata.properties().clone(),
+            lineage: owned(&history.ancestry()),
+        }
+    }
+
+    /// The state as of the newest commit of ours: the one that it left, or what the summaries on record say.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        let kept = Kept::of(&self.view())?;
+        let newest = kept.newest();
+        state_of(newest, &self.view()).or_else(|| {
+            let mut state = kept.state();
+            state.peers = peers(&newest.writer, &self.view()).ok()?;
+            Some(state)
+        })
+    }
+
+    /// What other systems say about the table.
+    #[must_use]
+    pub fn foreign(&self) -> Vec<ForeignClaim> {
+        watermark::foreign::read(&self.properties, &self.lineage)
+    }
+
+    /// The same as the finalization core sees it.
+    #[must_use]
+    pub fn view(&self) -> TableView<'_> {
+        TableView {
+            table_uuid: self.table_uuid,
+            table_ref: MAIN,
+            properties: &self.properties,
+            lineage: &self.lineage,
+        }
     }
 }
 
-fn standing(metadata: &TableMetadata) -> Standing {
-    with_view(metadata, |view| match read_claim(view) {
+/// The readers' rule over one loaded metadata.
+#[must_use]
+pub fn reading(name: &TableName, metadata: &TableMetadata) -> Reading {
+    let record = TableRecord::of(name, metadata);
+    let standing = standing(&record.view());
+    let foreign = match standing {
+        Standing::Unclaimed => record.foreign(),
+        Standing::Held(_) | Standing::Claimed(_) => Vec::new(),
+    };
+    Reading {
+        standing,
+        foreign,
+        table: record.table,
+        snapshot_id: record.snapshot_id,
+    }
+}
+
+fn standing(view: &TableView<'_>) -> Standing {
+    match read_claim(view) {
         watermark::Reading::Nothing => Standing::Unclaimed,
         watermark::Reading::Held { why, .. } => Standing::Held(why.to_string()),
         watermark::Reading::Claim(on_table) => claimed(on_table, view),
-    })
+    }
 }
 
-fn with_view<T>(metadata: &TableMetadata, look: impl FnOnce(&TableView<'_>) -> T) -> T {
-    let history = lineage(metadata);
-    let ancestry = history.ancestry();
-    look(&TableView {
-        table_uuid: metadata.uuid(),
-        table_ref: MAIN,
-        properties: metadata.properties(),
-        lineage: &ancestry,
-    })
+/// The same without the metadata that it was taken from.
+fn owned(lineage: &Lineage<'_>) -> Lineage<'static> {
+    let owned = |ancestor: &Ancestor<'_>| Ancestor {
+        snapshot_id: ancestor.snapshot_id,
+        parent_id: ancestor.parent_id,
+        summary: Cow::Owned(ancestor.summary.clone().into_owned()),
+        picked: ancestor.picked.clone(),
+    };
+    Lineage {
+        snapshots: lineage.snapshots.iter().map(owned).collect(),
+        broken: lineage.broken,
+    }
 }
 
 /// A claim that counts, with what the newest of our snapshots and the state say beside it.
@@ -223,7 +304,9 @@ fn claimed(on_table: contract::TableClaim, view: &TableView<'_>) -> Standing {
         grid,
         policy_revision: on_table.policy_revision,
         commit_id: on_table.commit_id.to_string(),
-        hold: state.as_ref().map(|state| hold_sentence(&state.hold(true))),
+        hold: state
+            .as_ref()
+            .map(|state| why::hold_sentence(&state.hold(true))),
         undecodable: undecodable.sum(),
         claim: on_table.claim,
     }))
@@ -264,42 +347,6 @@ fn accepted(state: &State, properties: &HashMap<String, String>) -> Option<Vec<v
         terms,
     });
     Some(accepted.collect())
-}
-
-fn hold_sentence(hold: &Hold) -> String {
-    let mut text = match &hold.by {
-        HeldBy::NotAsked => "the broker has not been asked for its partitions".to_owned(),
-        HeldBy::NoPartition => "the topics have no partition".to_owned(),
-        HeldBy::NoTerm => "no term is admitted".to_owned(),
-        HeldBy::Unanchored { topic, partition } => {
-            format!("{topic}/{partition} is new and not anchored yet")
-        }
-        HeldBy::Partition {
-            topic,
-            partition,
-            term: Some(term),
-        } => {
-            format!("waits for {topic}/{partition} by its term {}", term.label())
-        }
-        HeldBy::Partition {
-            topic,
-            partition,
-            term: None,
-        } => {
-            format!("waits for {topic}/{partition}, of which nothing is known yet")
-        }
-        HeldBy::Asked => "waits for the greatest delay after the broker was asked".to_owned(),
-        HeldBy::Clock => "is not over".to_owned(),
-        HeldBy::Writer { writer } => format!("waits for the writer {writer}"),
-        HeldBy::Policy { revision } => {
-            format!("waits for a worker with policy revision {revision}")
-        }
-    };
-    if let Some(reached_us) = hold.reached_us {
-        let _ = write!(text, ", which has reached {}", Instant(reached_us));
-    }
-    let _ = write!(text, " (since {})", Instant(hold.since_us));
-    text
 }
 
 /// How long and how often to ask.
@@ -392,7 +439,10 @@ fn waits_for(verdict: &Verdict, reading: &Reading, question: &Question) -> Strin
         (_, Standing::Claimed(claim)) => {
             format!("final before {} so far", instant(claim.finalized_before_us))
         }
-        _ => "the table makes no claim yet".to_owned(),
+        _ => match reading.foreign_before_us(&question.foreign) {
+            Some(before_us) => format!("others say complete before {} so far", instant(before_us)),
+            None => "the table makes no claim yet".to_owned(),
+        },
     }
 }
 

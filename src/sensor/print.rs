@@ -3,12 +3,13 @@
 //! Comes in: a reading or a verdict. Goes out: a text, or a struct that is written as JSON or YAML. Instants are ISO 8601 in
 //! UTC everywhere.
 
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 use serde::Serialize;
 
 use super::{
     Answer, Question,
+    foreign::{self, ForeignReport},
     verdict::{Reading, Standing, TableClaim, Verdict},
 };
 use crate::{
@@ -35,6 +36,9 @@ pub struct Report {
     /// The claim.
     #[serde(flatten)]
     pub claim: Option<ClaimReport>,
+    /// What other systems say, where there is no claim of ours.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub foreign: Vec<ForeignReport>,
     /// All of it for people.
     pub sentence: String,
 }
@@ -181,6 +185,7 @@ pub fn report(reading: &Reading) -> Report {
         snapshot_id,
         why,
         claim,
+        foreign: foreign::reports(&reading.foreign),
         sentence: sentence(reading),
     }
 }
@@ -312,9 +317,21 @@ fn evidence(claim: &TableClaim) -> Vec<&'static str> {
 pub fn sentence(reading: &Reading) -> String {
     let table = &reading.table;
     let claim = match &reading.standing {
-        Standing::Unclaimed => {
+        Standing::Unclaimed if reading.foreign.is_empty() => {
             return format!(
                 "{table} makes no claim: nothing can be said about which rows are still to come."
+            );
+        }
+        Standing::Unclaimed => {
+            let systems: BTreeSet<&str> = reading
+                .foreign
+                .iter()
+                .map(|claim| claim.system.label())
+                .collect();
+            let systems: Vec<&str> = systems.into_iter().collect();
+            return format!(
+                "{table} makes no claim of ours; {} left a word of another kind on it, which counts for nobody who does not choose it.",
+                systems.join(" and ")
             );
         }
         Standing::Held(why) => return format!("{table} has a claim that does not count: {why}."),
@@ -371,10 +388,10 @@ pub fn sentence(reading: &Reading) -> String {
 
 /// A reading for people: the sentence, then the values.
 #[must_use]
-pub fn text(reading: &Reading) -> String {
+pub fn text(reading: &Reading, width: usize) -> String {
     let mut text = sentence(reading) + "\n";
     let Standing::Claimed(claim) = &reading.standing else {
-        return text;
+        return text + &foreign::text(&foreign::reports(&reading.foreign), width);
     };
     let lines = [
         ("last final cell", claim.last_final_cell.clone()),
@@ -415,7 +432,11 @@ pub fn answer(answer: &Answer, question: &Question) -> String {
                 .reading
                 .snapshot_id
                 .map_or_else(String::new, |id| format!("; read snapshot {id}"));
-            format!("ready: {table} is complete from {span}{snapshot}\n")
+            let word = match answer.reading.standing {
+                Standing::Claimed(_) => "is complete",
+                Standing::Unclaimed | Standing::Held(_) => "is complete by the word of others",
+            };
+            format!("ready: {table} {word} from {span}{snapshot}\n")
         }
         Verdict::NotYet => format!("not yet: {span}: {}\n", sentence(&answer.reading)),
         Verdict::Incomplete(why) => format!("incomplete: {table} from {span}: {why}\n"),
@@ -505,13 +526,16 @@ mod tests {
         let mut reading = claimed("2026-11-30T00:00:00Z", "2026-11-30T12:00:00Z");
         amended(&mut reading, true);
         let late = "2026-11-30T10:00:00Z to before 2026-11-30T11:00:00Z";
-        assert!(text(&reading).contains(&format!("late rows        {late}: revision 2, 5 rows")));
+        assert!(
+            text(&reading, 100).contains(&format!("late rows        {late}: revision 2, 5 rows"))
+        );
         assert!(sentence(&reading).contains(&format!("From {late} rows came late")));
         let asked = |before: &str| {
             let question = Question {
                 from_us: None,
                 before_us: at(before),
                 accept: None,
+                foreign: BTreeSet::new(),
             };
             let verdict = reading.judge(&question);
             let reading = reading.clone();

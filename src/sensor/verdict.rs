@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     api::{quantity::instant, worker::Interval},
-    watermark::{Claim, Coverage, Grid, Retracted, Term},
+    watermark::{Claim, Coverage, ForeignClaim, Grid, Retracted, System, Term},
 };
 
 /// What a table says by the readers' rule.
@@ -21,6 +21,8 @@ pub struct Reading {
     pub snapshot_id: Option<i64>,
     /// Whether there is a claim and whether it counts.
     pub standing: Standing,
+    /// What other systems say, where there is no claim of ours.
+    pub foreign: Vec<ForeignClaim>,
 }
 
 /// How a table's claim stands.
@@ -77,6 +79,8 @@ pub struct Question {
     pub before_us: i64,
     /// The terms that may carry the claim; none: all.
     pub accept: Option<BTreeSet<Term>>,
+    /// The systems whose word counts where there is no claim of ours.
+    pub foreign: BTreeSet<System>,
 }
 
 /// The answer.
@@ -111,7 +115,7 @@ impl Reading {
     #[must_use]
     pub fn judge(&self, question: &Question) -> Verdict {
         let claim = match &self.standing {
-            Standing::Unclaimed => return Verdict::NotYet,
+            Standing::Unclaimed => return self.judge_foreign(question),
             Standing::Held(why) => return Verdict::Held(why.clone()),
             Standing::Claimed(claim) => claim,
         };
@@ -151,6 +155,24 @@ impl Reading {
             Some(terms) if !claim.carried_by(terms, interval.before_us) => Verdict::OtherEvidence,
             _ => Verdict::Ready,
         }
+    }
+
+    /// By what other systems say: all of them that are accepted and say something, or none counts.
+    fn judge_foreign(&self, question: &Question) -> Verdict {
+        match self.foreign_before_us(&question.foreign) {
+            Some(before_us) if question.before_us <= before_us => Verdict::Ready,
+            _ => Verdict::NotYet,
+        }
+    }
+
+    /// The least of what these systems say.
+    #[must_use]
+    pub fn foreign_before_us(&self, systems: &BTreeSet<System>) -> Option<i64> {
+        let accepted = self
+            .foreign
+            .iter()
+            .filter(|claim| systems.contains(&claim.system));
+        accepted.map(|claim| claim.before_us).min()
     }
 }
 
@@ -215,15 +237,21 @@ pub(super) mod tests {
             table: "shop.orders".into(),
             snapshot_id: Some(7),
             standing: Standing::Claimed(Box::new(claim)),
+            foreign: Vec::new(),
+        }
+    }
+
+    fn question(before: &str) -> Question {
+        Question {
+            from_us: None,
+            before_us: at(before),
+            accept: None,
+            foreign: BTreeSet::new(),
         }
     }
 
     fn ask(reading: &Reading, before: &str) -> Verdict {
-        reading.judge(&Question {
-            from_us: None,
-            before_us: at(before),
-            accept: None,
-        })
+        reading.judge(&question(before))
     }
 
     #[test]
@@ -295,9 +323,8 @@ pub(super) mod tests {
         let accept = |before: &str, terms: &[Term]| {
             let accept = Some(terms.iter().copied().collect());
             reading.judge(&Question {
-                from_us: None,
-                before_us: at(before),
                 accept,
+                ..question(before)
             })
         };
         assert_eq!(
@@ -315,6 +342,60 @@ pub(super) mod tests {
         assert_eq!(
             accept("2026-11-30T12:00:00Z", &[Term::Minimum, Term::CaughtUp]),
             Verdict::Ready
+        );
+    }
+
+    /// A foreign value is no claim of ours: it counts for who says so, the least of those accepted, and never beside ours.
+    #[test]
+    fn foreign_word_counts_by_choice_and_only_without_a_claim_of_ours() {
+        let ours = claimed("2026-11-30T00:00:00Z", "2026-11-30T12:00:00Z");
+        let word = |system: System, before: &str| ForeignClaim {
+            system,
+            name: system.label().to_owned(),
+            before_us: at(before),
+            snapshot_id: None,
+            note: None,
+        };
+        let words = vec![
+            word(System::Gobblin, "2026-11-30T14:00:00Z"),
+            word(System::Flink, "2026-11-30T13:00:00Z"),
+        ];
+        let asked = |standing: Standing, systems: &[System], before: &str| {
+            let reading = Reading {
+                standing,
+                foreign: words.clone(),
+                ..ours.clone()
+            };
+            reading.judge(&Question {
+                foreign: systems.iter().copied().collect(),
+                ..question(before)
+            })
+        };
+        let none = || Standing::Unclaimed;
+        let late = "2026-11-30T14:00:00Z";
+        assert_eq!(asked(none(), &[], late), Verdict::NotYet);
+        assert_eq!(asked(none(), &[System::Gobblin], late), Verdict::Ready);
+        assert_eq!(
+            asked(none(), &System::ALL, late),
+            Verdict::NotYet,
+            "flink is behind"
+        );
+        assert_eq!(
+            asked(none(), &System::ALL, "2026-11-30T13:00:00Z"),
+            Verdict::Ready
+        );
+        assert_eq!(
+            asked(none(), &[System::AutoMq], "2026-11-30T01:00:00Z"),
+            Verdict::NotYet
+        );
+        assert_eq!(
+            asked(ours.standing.clone(), &System::ALL, "2026-11-30T13:00:00Z"),
+            Verdict::NotYet
+        );
+        let held = Standing::Held("rolled back".into());
+        assert_eq!(
+            asked(held, &System::ALL, late),
+            Verdict::Held("rolled back".into())
         );
     }
 

@@ -6,7 +6,7 @@
 //!
 //! Files of a batch are deleted only when no attempt with them was ever left without an answer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::Error;
 use super::errand::{Bearer, Errand};
 use super::fence::Verdict;
-use super::finalize::{Attempt, CommitProcessor, Finalization, Plan, plan};
+use super::finalize::{Attempt, CommitProcessor, Finalization, ForeignWords, Plan, plan};
 use super::load::Loaded;
 use super::memory::Memory;
 use super::metrics::PipelineMetrics;
@@ -30,7 +30,7 @@ use crate::lake::orphans::COMMIT_WITHIN;
 use crate::lake::raw::RawCommitter;
 use crate::lake::{self, catalog, writer};
 use crate::process::clock::{Backoff, Clock, jittered, length};
-use crate::watermark::{Advanced, Contribution, Identity, Misfit, Policy, State};
+use crate::watermark::{Advanced, Contribution, Identity, Misfit, Policy, State, System};
 
 /// Pause after a lost race: longer than most commits take, short beside any interval.
 const RACE_PAUSE: Duration = Duration::from_millis(200);
@@ -64,6 +64,8 @@ pub(super) struct TableSide {
     pub subscription: String,
     /// The finalization in force.
     pub policy: Policy,
+    /// In whose words the claim is told as well; `None`: in those that the table is written in.
+    pub also_write: Option<BTreeSet<System>>,
     /// The user's processors.
     pub processors: Vec<Arc<dyn CommitProcessor>>,
     /// Who commits, for people.
@@ -319,7 +321,10 @@ impl TableSide {
         contribution: &Contribution,
     ) -> Result<Plan, Misfit> {
         let ours = Finalization::new(self.policy.clone());
-        let mut processors: Vec<&dyn CommitProcessor> = vec![&ours];
+        let words = ForeignWords {
+            systems: self.also_write.as_ref(),
+        };
+        let mut processors: Vec<&dyn CommitProcessor> = vec![&ours, &words];
         processors.extend(self.processors.iter().map(|processor| &**processor));
         let attempt = Attempt {
             base: &loaded.table,

@@ -7,14 +7,16 @@
 //!
 //! A processor that fails afterwards never stops ingestion.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use async_trait::async_trait;
 use iceberg::table::Table;
 use uuid::Uuid;
 
 use super::ingest::SealedBatch;
-use crate::watermark::{Advanced, Contribution, Misfit, Policy, State, advance, contract};
+use crate::watermark::{
+    Advanced, Contribution, Misfit, Policy, State, System, advance, contract, foreign,
+};
 
 /// Prefix of the property that names the last commit a processor has handled.
 pub(super) const HANDLED: &str = "tidemark.handled.";
@@ -121,6 +123,39 @@ pub(crate) fn publish(advanced: Advanced, contribution: &Contribution, plan: &mu
     plan.set_properties.extend(properties.set);
     plan.remove_properties.extend(properties.remove);
     plan.advanced = Some(advanced);
+}
+
+/// The claim in the words of other systems, where its owner wants that. After the watermark.
+pub(super) struct ForeignWords<'a> {
+    /// Whose; `None`: in those that the table is written in.
+    pub(super) systems: Option<&'a BTreeSet<System>>,
+}
+
+#[async_trait]
+impl CommitProcessor for ForeignWords<'_> {
+    fn name(&self) -> &'static str {
+        "foreign-words"
+    }
+
+    fn before(&self, attempt: &Attempt<'_>, plan: &mut Plan) -> Result<(), Misfit> {
+        let Some(Advanced { state, claim, .. }) = &plan.advanced else {
+            return Ok(());
+        };
+        let properties = attempt.base.metadata().properties();
+        let written = properties.get(foreign::ALSO_WRITTEN).map(String::as_str);
+        let told = foreign::told_to(written);
+        let words = foreign::words(
+            claim,
+            &state.bounds(),
+            &state.identity.writer,
+            self.systems.unwrap_or(&told),
+            written,
+        );
+        plan.summary.extend(words.summary);
+        plan.set_properties.extend(words.properties.set);
+        plan.remove_properties.extend(words.properties.remove);
+        Ok(())
+    }
 }
 
 /// Asks all processors for their part, ours first.

@@ -77,6 +77,7 @@ pub async fn order(
         on_rollback: OnRollback::Replay,
         memory: Arc::default(),
         spec_id: metadata.default_partition_spec_id(),
+        also_write: None,
         processors: Vec::new(),
         worker: who.to_owned(),
         clock: clock.clone(),

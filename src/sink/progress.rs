@@ -10,13 +10,12 @@ use std::time::Duration;
 use super::pulse::Pulse;
 use crate::api::worker::{
     ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary,
-    PartitionProgress, PipelineProgress, ReopenedProgress, RunState, Term as ApiTerm,
+    PartitionProgress, PipelineProgress, ReopenedProgress, RunState,
 };
 use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::TopicPartition;
 use crate::watermark::{
-    Claim, CompleteFrom, Excluded, Heartbeats, HeldBy, Hold, Policy, Reopened, State, StepCause,
-    Term, is_current,
+    Claim, CompleteFrom, Excluded, Policy, Reopened, State, StepCause, is_current,
 };
 
 /// The shared progress of one pipeline.
@@ -122,8 +121,8 @@ impl Status {
         self.write(|progress| {
             progress.policy_revision = Some(state.policy.revision);
             progress.claim = (!state.is_new()).then(|| claim(&state.claim(), state));
-            progress.hold = (!state.is_new())
-                .then(|| hold(&state.hold(is_current(state, policy)), state, now_us));
+            let hold = || HoldProgress::of(&state.hold(is_current(state, policy)), state, now_us);
+            progress.hold = (!state.is_new()).then(hold);
         });
     }
 
@@ -256,71 +255,4 @@ pub(super) fn evidence(state: &State) -> String {
         .map(|term| term.label())
         .collect();
     labels.join(",")
-}
-
-/// What holds the next cell, with its reason.
-fn hold(hold: &Hold, state: &State, now_us: i64) -> HoldProgress {
-    let grid = state.policy.grid;
-    let cell_end_us = match (hold.cell_us, hold.reached_us) {
-        (Some(cell_us), _) => grid.end(cell_us),
-        (None, Some(reached_us)) => grid.end(reached_us),
-        (None, None) => grid.floor(now_us),
-    };
-    let (partition, term) = match &hold.by {
-        HeldBy::Unanchored { topic, partition } => (Some(format!("{topic}/{partition}")), None),
-        HeldBy::Partition {
-            topic,
-            partition,
-            term,
-        } => (Some(format!("{topic}/{partition}")), term.map(api_term)),
-        _ => (None, None),
-    };
-    HoldProgress {
-        cell_end_us,
-        partition,
-        term,
-        reason: reason(hold, state, cell_end_us, now_us),
-        since_us: hold.since_us,
-    }
-}
-
-/// Until its end and the greatest delay have passed, an open cell is the usual course.
-fn reason(hold: &Hold, state: &State, cell_end_us: i64, now_us: i64) -> Reason {
-    match &hold.by {
-        HeldBy::Policy { .. } => Reason::PolicyOutdated,
-        HeldBy::NoPartition => Reason::NoPartition,
-        HeldBy::NoTerm => Reason::SpecInvalid,
-        _ if now_us < cell_end_us + state.policy.bounds.max_delay_us => Reason::CellOpen,
-        HeldBy::NotAsked | HeldBy::Asked | HeldBy::Unanchored { .. } => Reason::BrokerNotAsked,
-        HeldBy::Clock => Reason::CellOpen,
-        HeldBy::Writer { .. } => Reason::WriterBehind,
-        HeldBy::Partition { .. } if state.newest_change.is_some_and(|change| change.snapshot) => {
-            Reason::SnapshotRunning
-        }
-        HeldBy::Partition { .. } if !is_alive(state, cell_end_us) => Reason::ConnectorSilent,
-        HeldBy::Partition { term, .. } => match term {
-            None => Reason::WindowIncomplete,
-            Some(Term::Resolved) => Reason::WatermarkMissing,
-            Some(Term::Minimum | Term::Percentile) => Reason::PartitionBehind,
-            Some(Term::Heartbeat | Term::CaughtUp) => Reason::PartitionSilent,
-            Some(Term::Clock) => Reason::CellOpen,
-        },
-    }
-}
-
-/// Whether the source has shown a heartbeat late enough to close the cell, or shows none at all.
-fn is_alive(state: &State, cell_end_us: i64) -> bool {
-    let due_us = cell_end_us + state.policy.bounds.max_delay_us;
-    state.policy.heartbeats == Heartbeats::None || state.newest_heartbeat_us >= Some(due_us)
-}
-
-fn api_term(term: Term) -> ApiTerm {
-    match term {
-        Term::Resolved => ApiTerm::Resolved,
-        Term::Minimum => ApiTerm::Minimum,
-        Term::Heartbeat => ApiTerm::Heartbeat,
-        Term::CaughtUp => ApiTerm::CaughtUp,
-        Term::Percentile => ApiTerm::Percentile,
-        Term::Clock => ApiTerm::Clock,
-    }
 }

@@ -19,6 +19,7 @@ use super::claim::Claim;
 use super::codec::{Detail, Unreadable};
 use super::epoch::{Reopened, StepCause};
 use super::event_time::{Bounds, SECOND_US};
+use super::foreign;
 use super::frontier::{FromRule, Heartbeats, OnJoin, Policy, Quantile, Term};
 use super::gaps::Gaps;
 use super::grid::Grid;
@@ -331,7 +332,11 @@ pub fn withdrawal(properties: &HashMap<String, String>) -> Option<PropertyChange
     let there = claimed
         .into_iter()
         .filter(|name| properties.contains_key(*name));
-    let remove: Vec<String> = there.map(str::to_owned).collect();
+    let also = properties.get(foreign::ALSO_WRITTEN);
+    let told = also.map_or("", String::as_str).split(',');
+    // What others read in its place goes with it.
+    let told = told.filter(|name| foreign::is_foreign(name) && properties.contains_key(*name));
+    let remove: Vec<String> = there.chain(told).map(str::to_owned).collect();
     (!remove.is_empty()).then(|| PropertyChanges {
         remove,
         ..PropertyChanges::default()
@@ -715,7 +720,9 @@ fn parse_length(text: &str) -> Option<i64> {
     number.parse::<i64>().ok()?.checked_mul(unit)
 }
 
-fn bounds_text(bounds: &Bounds) -> String {
+/// The bounds as `tidemark.bounds` has them, `lateness=5m,delay=10m,skew=5m`.
+#[must_use]
+pub fn bounds_text(bounds: &Bounds) -> String {
     let mut text = format!(
         "lateness={},delay={},skew={}",
         length_text(bounds.allowed_lateness_us),

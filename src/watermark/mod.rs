@@ -20,9 +20,11 @@ pub mod contract;
 mod digest;
 mod epoch;
 mod event_time;
+pub mod foreign;
 mod frontier;
 mod gaps;
 mod grid;
+mod kept;
 mod lineage;
 #[cfg(test)]
 mod oracle;
@@ -30,6 +32,7 @@ mod order;
 mod reading;
 mod rebuild;
 mod replay;
+mod retrace;
 mod source_position;
 mod standing;
 mod state;
@@ -52,16 +55,19 @@ pub use event_time::{
     Bounds, END_US, Excluded, LEAST_US, RowTime, SECOND_US, Say, ceil_second, floor_second,
     in_range,
 };
+pub use foreign::{ForeignClaim, System};
 pub use frontier::{
     FromRule, Heartbeats, LADDER, MAX_WINDOW, NewestChange, OnJoin, OpenGap, PartitionState,
     PartitionStats, Policy, Quantile, Term, TermValue, TopicState, View, Window, WindowEntry,
 };
 pub use gaps::{Gaps, MAX_GAPS};
 pub use grid::{Grid, NoGrid};
+pub use kept::{Kept, KeptCommit, LateRows};
 pub use lineage::{Ancestor, Lineage, Picked, SOURCE_SNAPSHOT_ID, TableView};
 pub use order::{MAX_REASON, MAX_RETRACTED, Order, Retracted, Retraction};
 pub use reading::{Coverage, Held, Reading, read_claim};
 pub use replay::stand;
+pub use retrace::{Cost, Rows, Step};
 pub use source_position::{Incarnation, Judged, MAX_INCARNATIONS, SourcePositions};
 pub use standing::{
     Accepted, Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing, keep_offsets,

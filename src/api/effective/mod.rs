@@ -18,8 +18,8 @@ use super::{
     },
     quantity::{bytes, length, parse_bytes, parse_instant_us, parse_length_us},
     worker::{
-        CompleteFrom, EffectiveSpec, EventTime, Finalization, Format, Heartbeat, Source, Term,
-        WorkerShare,
+        AlsoWrite, CompleteFrom, EffectiveSpec, EventTime, Finalization, Format, Heartbeat, Sink,
+        Source, Term, WorkerShare,
     },
 };
 use crate::watermark::{Grid, NoGrid};
@@ -169,17 +169,17 @@ pub(super) fn resolve(pipeline: &IngestionPipeline) -> Result<EffectiveSpec, Vec
     let name = pipeline.name_any();
     let mut rules = Rules::default();
     let dotted = format!("{namespace}.{name}");
-    let sink = rules.sink(&spec.sink, spec.source.format);
+    let finalization = spec.finalization.clone().unwrap_or_default();
+    let sink = Sink {
+        also_write: rules.also_write(&finalization),
+        ..rules.sink(&spec.sink, spec.source.format)
+    };
     let source = rules.source(&spec.source, format!("tidemark.{dotted}"));
     let event_time = rules.event_time(&spec);
     let resolved = EffectiveSpec {
         uid: pipeline.uid().unwrap_or_else(|| dotted.clone()),
         writer_id: spec.sink.writer.clone().unwrap_or_else(|| dotted.clone()),
-        finalization: rules.finalization(
-            &spec.finalization.unwrap_or_default(),
-            &source,
-            &event_time,
-        ),
+        finalization: rules.finalization(&finalization, &source, &event_time),
         event_time,
         source,
         worker: rules.worker(&spec.worker.unwrap_or_default()),
@@ -381,6 +381,21 @@ impl Rules {
             self.refuse_pair([path, other], "do not go together", remedy);
         }
         terms
+    }
+
+    fn also_write(&mut self, spec: &FinalizationSpec) -> BTreeSet<AlsoWrite> {
+        let systems = spec.also_write.clone().unwrap_or_default();
+        let names: BTreeSet<AlsoWrite> = systems.iter().copied().collect();
+        if names.len() < systems.len() {
+            let text: Vec<&str> = systems.iter().map(Into::into).collect();
+            self.refuse(
+                "spec.finalization.alsoWrite",
+                &text.join(", "),
+                "names a system twice",
+                "name each once",
+            );
+        }
+        names
     }
 
     fn complete_from(&mut self, text: &str) -> Option<CompleteFrom> {

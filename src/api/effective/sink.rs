@@ -79,6 +79,7 @@ impl Rules {
             on_rollback: spec.on_rollback.unwrap_or(OnRollback::Replay),
             schema,
             metadata_prefix,
+            also_write: BTreeSet::new(),
         };
         self.names(&sink);
         let keyless = |columns: &Vec<Column>| !columns.iter().any(|column| column.key);

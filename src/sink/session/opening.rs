@@ -222,6 +222,13 @@ fn table_side(
         on_rollback: spec.sink.on_rollback,
         memory: Arc::clone(&context.memory),
         policy: open::policy(spec)?,
+        also_write: Some(
+            spec.sink
+                .also_write
+                .iter()
+                .map(|also| (*also).into())
+                .collect(),
+        ),
         processors: context.processors.clone(),
         worker: context.worker.clone(),
         clock: context.clock.clone(),
