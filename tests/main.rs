@@ -18,6 +18,7 @@ mod house;
 mod late;
 mod lineage;
 mod long_faults;
+mod model;
 mod pipeline;
 mod policy;
 mod retract;
