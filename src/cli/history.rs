@@ -8,7 +8,6 @@ use super::{Error, Exit, catalog::CatalogArguments, width};
 use crate::{
     api::{quantity::parse_instant_us, worker::TableName},
     sensor::{self, history, print},
-    watermark::Kept,
 };
 
 #[derive(Debug, clap::Args)]
@@ -56,7 +55,7 @@ pub(super) async fn history(arguments: Arguments, out: &mut dyn Write) -> Result
         from_us: arguments.from,
         before_us: arguments.before,
     };
-    let history = history::history(&record.table, Kept::of(&record.view()).as_ref(), span);
+    let history = history::history(&record, span);
     let answer = match arguments.output {
         Output::Text => history::text(&history, width()),
         Output::Json => print::json(&history),

@@ -25,6 +25,9 @@ Exit codes: 0 with a recommendation, 1 if too little is on record, 3 no such tab
 pub(super) struct Arguments {
     /// The table, as namespace.name
     table: TableName,
+    /// Of several writers of the table the one to look at; the one that committed last where it is left out
+    #[arg(long, value_name = "WRITER")]
+    writer: Option<String>,
     /// Draw it in this file, too
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -39,7 +42,8 @@ pub(super) async fn tune(arguments: Arguments, out: &mut dyn Write) -> Result<Ex
     let catalog = arguments.catalog.resolve(&arguments.table)?;
     let reader = sensor::Reader::open(&catalog, &arguments.table).await?;
     let record = reader.record().await?;
-    let tuning = tune::tune(&record.table, Kept::of(&record.view()).as_ref());
+    let kept = Kept::of(&record.view(), arguments.writer.as_deref());
+    let tuning = tune::tune(&record.table, kept.as_ref());
     let tuning = tuning.map_err(|source| Error::TooLittle {
         table: arguments.table,
         source,

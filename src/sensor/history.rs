@@ -5,11 +5,18 @@
 //! What has expired is said to be so: a cell that was final before the oldest commit on record has no instant here, and rows
 //! that came late for it before that are not counted.
 
-use std::{collections::BTreeMap, fmt::Write};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt::Write,
+};
 
 use serde::Serialize;
+use uuid::Uuid;
 
-use super::layout::{self, Align};
+use super::{
+    TableRecord,
+    layout::{self, Align},
+};
 use crate::{
     api::quantity::{Instant, iso, iso_option, length},
     watermark::{CompleteFrom, Grid, Kept, KeptCommit},
@@ -125,16 +132,19 @@ struct Course {
 
 /// The history of a table from its commits on record.
 #[must_use]
-pub fn history(table: &str, kept: Option<&Kept>, span: Span) -> History {
+pub fn history(record: &TableRecord, span: Span) -> History {
+    let (table, kept) = (record.table.as_str(), Kept::of_all(&record.view()));
     let mut history = History {
         table: table.to_owned(),
-        commits: kept.map_or(0, |kept| kept.commits.len()),
-        since_us: kept.map(|kept| kept.oldest().record.committed_at_us),
-        cut: kept.is_some_and(|kept| kept.cut),
+        commits: kept.as_ref().map_or(0, |kept| kept.commits.len()),
+        since_us: kept
+            .as_ref()
+            .map(|kept| kept.oldest().record.committed_at_us),
+        cut: kept.as_ref().is_some_and(|kept| kept.cut),
         left_out: 0,
         cells: Vec::new(),
     };
-    let Some(kept) = kept else {
+    let Some(kept) = &kept else {
         return history;
     };
     let grid = kept.newest().record.policy.grid;
@@ -144,13 +154,33 @@ pub fn history(table: &str, kept: Option<&Kept>, span: Span) -> History {
         span.from_us.is_none_or(|us| us < end_us) && span.before_us.is_none_or(|us| *from_us < us)
     });
     history.left_out = courses.len().saturating_sub(MAX_CELLS);
-    let margins = kept.margins_us();
+    let margins = margins_us(record, kept);
     history.cells = courses
         .into_iter()
         .skip(history.left_out)
         .map(|(from_us, course)| cell(kept, &margins, (grid, from_us), course))
         .collect();
     history
+}
+
+/// How much disorder the claim of each commit survived. It follows from the commits of one writer alone: of a table with several
+/// it is that of the last one, for itself.
+fn margins_us(record: &TableRecord, all: &Kept) -> Vec<Option<i64>> {
+    let Some(own) = Kept::of(&record.view(), None) else {
+        return vec![None; all.commits.len()];
+    };
+    let ids = own
+        .commits
+        .iter()
+        .map(|commit| commit.summary.record.commit_id);
+    let margins: HashMap<Uuid, Option<i64>> = ids.zip(own.margins_us()).collect();
+    let of = |commit: &KeptCommit| {
+        margins
+            .get(&commit.summary.record.commit_id)
+            .copied()
+            .flatten()
+    };
+    all.commits.iter().map(of).collect()
 }
 
 /// Follows the claim from commit to commit: the cells it passes, those that a new epoch takes back, the rows that come late.
@@ -444,7 +474,7 @@ mod tests {
     #[test]
     fn cell_has_the_commit_that_made_it_final_and_what_came_late() {
         let table = table();
-        let history = history("shop.orders", Some(&table.kept()), Span::default());
+        let history = history(&table.record, Span::default());
         assert_eq!((history.commits, history.cut), (6, false));
         let expected = [
             "2026-11-30T10,2026-11-30T10:00:00Z,2026-11-30T11:00:00Z,final,2026-11-30T11:12:00Z,720,caught-up,720000,1,1,1,",
@@ -460,7 +490,7 @@ mod tests {
     fn cell_that_was_final_before_the_record_has_no_instant() {
         let mut table = table();
         table.expire(1);
-        let history = history("shop.orders", Some(&table.kept()), Span::default());
+        let history = history(&table.record, Span::default());
         assert!(history.cut);
         let expected = [
             "2026-11-30T10,2026-11-30T10:00:00Z,2026-11-30T11:00:00Z,final,,,,,1,1,,",
@@ -482,7 +512,7 @@ mod tests {
                 from_us: from.map(minute),
                 before_us: before.map(minute),
             };
-            let history = history("shop.orders", Some(&table.kept()), span);
+            let history = history(&table.record, span);
             history
                 .cells
                 .into_iter()

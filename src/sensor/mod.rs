@@ -203,7 +203,7 @@ impl TableRecord {
     /// The state as of the newest commit of ours: the one that it left, or what the summaries on record say.
     #[must_use]
     pub fn state(&self) -> Option<State> {
-        let kept = Kept::of(&self.view())?;
+        let kept = Kept::of(&self.view(), None)?;
         let newest = kept.newest();
         state_of(newest, &self.view()).or_else(|| {
             let mut state = kept.state();

@@ -145,7 +145,7 @@ impl Table {
     }
 
     pub(super) fn kept(&self) -> Kept {
-        Kept::of(&self.record.view()).unwrap()
+        Kept::of(&self.record.view(), None).unwrap()
     }
 
     fn news(&self, now: i64) -> Contribution {

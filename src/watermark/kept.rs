@@ -1,4 +1,4 @@
-//! The commits of one writer that the table still has on record, oldest first, and what they published.
+//! The commits that the table still has on record, oldest first, and what they published.
 //!
 //! In: a table's lineage. Out: each commit's summary with its late rows, its digest, and the margin of its claim, which no summary
 //! names: it is worked out from the records, as far as they reach.
@@ -61,21 +61,28 @@ impl LateRows {
 }
 
 impl Kept {
-    /// The commits of the writer that committed last; `None` where no commit of ours can be read.
+    /// The commits of one writer, by default of the one that committed last; `None` where no commit of it can be read.
     #[must_use]
-    pub fn of(table: &TableView<'_>) -> Option<Kept> {
+    pub fn of(table: &TableView<'_>, writer: Option<&str>) -> Option<Kept> {
+        let mut kept = Kept::of_all(table)?;
+        let newest = kept.newest().writer.clone();
+        let writer = writer.unwrap_or(&newest);
+        kept.commits
+            .retain(|commit| commit.summary.writer == writer);
+        (!kept.commits.is_empty()).then_some(kept)
+    }
+
+    /// The commits of all writers: what the table claimed, not what follows from them. `None` where none can be read.
+    #[must_use]
+    pub fn of_all(table: &TableView<'_>) -> Option<Kept> {
         let mut commits: Vec<KeptCommit> = Vec::new();
         let mut cut = table.lineage.broken;
-        for snapshot in &table.lineage.snapshots {
+        // A copy that took our names along is no commit of ours.
+        for snapshot in table.lineage.snapshots.iter().filter(|one| one.is_own()) {
             match read_summary(&snapshot.summary) {
                 Ok(None) => {}
-                // A copy that took our names along is no commit of ours.
-                Ok(Some(_)) if !snapshot.is_own() => {}
                 Ok(Some(summary)) => {
-                    let newest = commits.first();
-                    if newest.is_none_or(|newest| newest.summary.writer == summary.writer) {
-                        commits.push(kept(snapshot.snapshot_id, summary, &snapshot.summary));
-                    }
+                    commits.push(kept(snapshot.snapshot_id, summary, &snapshot.summary));
                 }
                 Err(_) => {
                     cut = true;
@@ -216,7 +223,7 @@ mod tests {
     #[test]
     fn commits_are_oldest_first_with_what_was_late() {
         let table = table();
-        let kept = Kept::of(&table.view()).unwrap();
+        let kept = Kept::of(&table.view(), None).unwrap();
         assert!(!kept.cut);
         let claims = kept
             .commits
@@ -253,7 +260,7 @@ mod tests {
     #[test]
     fn margin_of_the_newest_commit_is_that_of_the_property() {
         let table = table();
-        let margins = Kept::of(&table.view()).unwrap().margins_us();
+        let margins = Kept::of(&table.view(), None).unwrap().margins_us();
         let property: i64 = table.properties[MARGIN_MS].parse().unwrap();
         assert_eq!(margins.last(), Some(&Some(property * 1000)));
         assert_eq!(margins[..4], [None; 4]);
@@ -265,7 +272,7 @@ mod tests {
         let mut table = table();
         table.lineage.snapshots.truncate(1);
         table.lineage.broken = true;
-        let kept = Kept::of(&table.view()).unwrap();
+        let kept = Kept::of(&table.view(), None).unwrap();
         assert!(kept.cut);
         assert_eq!(kept.margins_us(), [None]);
     }
@@ -273,6 +280,6 @@ mod tests {
     #[test]
     fn table_without_a_commit_of_ours_has_nothing_on_record() {
         let table = Table::new(super::super::testing::policy());
-        assert!(Kept::of(&table.view()).is_none());
+        assert!(Kept::of(&table.view(), None).is_none());
     }
 }

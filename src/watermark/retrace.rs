@@ -268,7 +268,7 @@ mod tests {
     }
 
     fn kept(turns: &[Turn]) -> Kept {
-        Kept::of(&table(turns).view()).unwrap()
+        Kept::of(&table(turns).view(), None).unwrap()
     }
 
     fn lateness(us: i64) -> impl Fn(&Policy) -> Policy {

@@ -6,8 +6,9 @@
 use std::fmt::Write;
 
 use super::{Delay, Field, Late, Trial, Tuning, text::mark};
-use crate::api::quantity::Instant;
+use crate::api::quantity::{Instant, length};
 
+const MINUTE_US: i64 = 60_000_000;
 const HEIGHT: f64 = 440.0;
 /// Where the bars stand: delays above it, late rows below.
 const BASE: f64 = 262.0;
@@ -157,13 +158,7 @@ fn axes(svg: &mut String, scale: &Scale, width: f64) {
             (right, y),
             if us == 0 { FAINT } else { "#d8dee4" },
         );
-        words(
-            svg,
-            (LEFT - 6.0, y + 4.0),
-            "end",
-            (FAINT, 11),
-            &crate::api::quantity::length(us),
-        );
+        words(svg, (LEFT - 6.0, y + 4.0), "end", (FAINT, 11), &length(us));
         us += scale.delay_step_us;
     }
     words(
@@ -227,7 +222,7 @@ fn delay(
     line(svg, (x, BASE - height), (x, top), INK);
     let is_cut = worst.us > scale.delay_top_us;
     if median.us > scale.delay_top_us {
-        let text = median.to_string();
+        let text = length(median.us.div_euclid(MINUTE_US) * MINUTE_US);
         words(svg, (x, BASE - UP - 8.0), "middle", (FAINT, 9), &text);
     }
     if worst.at_least || is_cut {
