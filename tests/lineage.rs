@@ -363,6 +363,7 @@ fn a_roll_back_is_followed_and_a_restore_as_well() {
     let reason = within(PATIENCE, "the condition", || case.reopened());
     assert_eq!(reason, "RolledBack");
     case.await_cells(2);
+    assert_eq!(case.epoch(), 2, "the second worker takes nothing up again");
     within(PATIENCE, "its end", || {
         case.reopened().is_none().then_some(())
     });
@@ -381,6 +382,8 @@ fn a_roll_back_is_followed_and_a_restore_as_well() {
         &format!(", snapshot_id => {newest}"),
     );
     case.await_epoch(4);
+    case.await_cells(2);
+    assert_eq!(case.epoch(), 4);
     let (_, _, verdict) = case.finish(|sent| sent);
     verdict.assert_true();
     verdict.assert_moved(6);

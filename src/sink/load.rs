@@ -29,6 +29,8 @@ pub(super) struct Loaded {
     pub kept: Option<Box<State>>,
     /// Whether a step of the epoch waits for a commit: the table was rolled back.
     pub reopens: bool,
+    /// Whether the table's properties claim something else than its newest commit: the next one rewrites them.
+    pub differs: bool,
 }
 
 impl Loaded {
@@ -84,7 +86,7 @@ impl TableSide {
     }
 
     fn of_standing(&self, table: Table, lineage: Lineage, standing: Standing) -> Loaded {
-        let (state, kept, reopens) = match standing {
+        let (state, kept, reopens, differs) = match standing {
             Standing::Begins(beginning) => {
                 let state = beginning.state(
                     self.identity.clone(),
@@ -92,14 +94,15 @@ impl TableSide {
                     self.policy.clone(),
                     self.clock.now_us(),
                 );
-                (state, beginning.kept, false)
+                (state, beginning.kept, false, false)
             }
             Standing::GoesOn(going_on) => {
                 let reopens = going_on.rolled_back.is_some();
                 let kept = going_on
                     .rolled_back
                     .and_then(|rolled_back| rolled_back.kept);
-                (going_on.state, kept, reopens)
+                let differs = going_on.differs && !reopens;
+                (going_on.state, kept, reopens, differs)
             }
         };
         Loaded {
@@ -108,6 +111,7 @@ impl TableSide {
             state,
             kept,
             reopens,
+            differs,
         }
     }
 

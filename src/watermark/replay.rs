@@ -39,14 +39,20 @@ pub fn stand(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obsta
     let snapshots = &table.lineage.snapshots;
     let own: Vec<&Ancestor> = snapshots.iter().filter(|s| s.is_of(asker.writer)).collect();
     let mut state = read_state(asker, table, own.is_empty())?;
-    let known = Known::of(asker, table, state.as_ref());
+    let mut known = Known::of(asker, table, state.as_ref());
     if let Some(void) = known.void(table) {
-        let agreed = asker.accept.table_uuid == Some(table.table_uuid);
-        return if agreed {
-            Ok(known.begins(None))
-        } else {
-            Err(void)
-        };
+        if asker.accept.table_uuid != Some(table.table_uuid) {
+            return Err(void);
+        }
+        // A table that names itself is only another one than this process has seen: it is gone on from where it stands.
+        let itself = known
+            .commits
+            .iter()
+            .all(|known| known.seen || known.is_here(table));
+        if !itself || (state.is_none() && own.is_empty()) {
+            return Ok(known.begins(None));
+        }
+        known.commits.retain(|known| !known.seen);
     }
     if own.is_empty()
         && let Some(seen) = state.take_if(|known| is_vouched(asker.writer, known.commit_id, table))
@@ -56,21 +62,35 @@ pub fn stand(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obsta
     if own.is_empty() {
         return stand_without_commits(asker, table, &known, state);
     }
-    if known.gone(&own, None).is_none()
-        && copy_above(asker.writer, table, false).is_none()
-        && let Some(current) = state.take_if(|state| own[0].commit_id() == Some(state.commit_id))
-    {
-        return Ok(going_on(current, table, false));
+    if let Some(current) = state.take_if(|state| own[0].commit_id() == Some(state.commit_id)) {
+        if known.gone(&own, None, current.published.epoch).is_none()
+            && copy_above(asker.writer, table, false).is_none()
+        {
+            return Ok(going_on(current, table, false));
+        }
+        state = Some(current);
     }
-    let (summaries, unreadable) = readable(asker.writer, &own)?;
+    stand_on_summaries(asker, table, &known, (&own, state))
+}
+
+/// Where the summaries of the writer's own commits lead, with the state on record where there is one.
+fn stand_on_summaries(
+    asker: &Asker<'_>,
+    table: &TableView<'_>,
+    known: &Known,
+    (own, state): (&[&Ancestor], Option<State>),
+) -> Result<Standing, Obstacle> {
+    let snapshots = &table.lineage.snapshots;
+    let (summaries, unreadable) = readable(asker.writer, own)?;
     let Some(newest) = summaries.last() else {
-        return stand_without_commits(asker, table, &known, state);
+        return stand_without_commits(asker, table, known, state);
     };
     if !table.is(newest.table_uuid, &newest.table_ref) {
         return Err(void(table, newest.table_uuid, &newest.table_ref));
     }
     let cut = unreadable || table.lineage.broken;
-    let lost = known.gone(&own, cut.then_some(summaries[0].record.committed_at_us));
+    let cut_us = cut.then_some(summaries[0].record.committed_at_us);
+    let lost = known.gone(own, cut_us, newest.published.epoch);
     if let Some(copy) = copy_above(asker.writer, table, lost.is_some()) {
         let agreed = |id: i64| snapshots.iter().position(|s| s.snapshot_id == id);
         if asker
@@ -88,7 +108,7 @@ pub fn stand(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obsta
     }
     let Some(lost) = lost else {
         return Ok(going_on(
-            brought_forward(state, &own, &summaries, cut),
+            brought_forward(state, own, &summaries, cut),
             table,
             true,
         ));
@@ -203,6 +223,15 @@ struct KnownCommit {
     committed_at_us: Option<i64>,
     epoch: u64,
     claimed_us: Option<i64>,
+    /// Whether only this process knows of it.
+    seen: bool,
+}
+
+impl KnownCommit {
+    fn is_here(&self, table: &TableView<'_>) -> bool {
+        let table_ref = self.table_ref.as_deref().unwrap_or(table.table_ref);
+        table.is(self.table_uuid, table_ref)
+    }
 }
 
 /// What state, properties and memory name, the surest first.
@@ -219,6 +248,7 @@ impl Known {
             committed_at_us: Some(state.committed_at_us),
             epoch: state.published.epoch,
             claimed_us: claimed_or_reopened(state),
+            seen: false,
         };
         let of_seen = |seen: Seen| KnownCommit {
             commit_id: seen.commit_id,
@@ -227,6 +257,7 @@ impl Known {
             committed_at_us: Some(seen.committed_at_us),
             epoch: seen.epoch,
             claimed_us: seen.finalized_before_us,
+            seen: true,
         };
         let of_property = |claim: TableClaim| KnownCommit {
             commit_id: claim.commit_id,
@@ -235,6 +266,7 @@ impl Known {
             committed_at_us: None,
             epoch: claim.claim.epoch,
             claimed_us: claim.claim.finalized_before_us,
+            seen: false,
         };
         // The claim may be another writer's: a commit in the ancestry explains it, whosever it is.
         let property = read_properties(table.properties).ok().flatten();
@@ -259,20 +291,18 @@ impl Known {
 
     /// The first that is about another table.
     fn void(&self, table: &TableView<'_>) -> Option<Obstacle> {
-        let here = |known: &&KnownCommit| {
-            let table_ref = known.table_ref.as_deref().unwrap_or(table.table_ref);
-            table.is(known.table_uuid, table_ref)
-        };
-        let other = self.commits.iter().find(|known| !here(known))?;
+        let other = self.commits.iter().find(|known| !known.is_here(table))?;
         let table_ref = other.table_ref.as_deref().unwrap_or(table.table_ref);
         Some(void(table, other.table_uuid, table_ref))
     }
 
     /// The first that was made on this ancestry's own commits and is not among them. `cut_us`: the time of the oldest of them,
-    /// where what came before it has expired.
-    fn gone(&self, own: &[&Ancestor], cut_us: Option<i64>) -> Option<&KnownCommit> {
+    /// where what came before it has expired. `epoch`: that of the newest; what was seen in an earlier one is a loss that
+    /// another worker of the writer has taken up already.
+    fn gone(&self, own: &[&Ancestor], cut_us: Option<i64>, epoch: u64) -> Option<&KnownCommit> {
         let newest = own.first().and_then(|own| own.commit_id());
-        self.commits.iter().find(|known| {
+        let current = |known: &&KnownCommit| !known.seen || known.epoch >= epoch;
+        self.commits.iter().filter(current).find(|known| {
             let there = own
                 .iter()
                 .any(|own| own.commit_id() == Some(known.commit_id));
@@ -732,6 +762,51 @@ mod tests {
         };
         let void = stand(&seeing(&table.state), &made_again);
         assert!(matches!(void, Err(Obstacle::Void { .. })), "{void:?}");
+    }
+
+    /// Two workers of one writer: the first to look takes the roll-back up, and the second remembers what is gone.
+    #[test]
+    fn a_loss_that_another_worker_has_taken_up_is_none_any_more() {
+        let mut table = Table::flowing();
+        let before = table.state.clone();
+        table.roll_back(2);
+        table.state = going_on(&table).state;
+        table.commit(news("10:50").asked("10:50", 2));
+        let Ok(Standing::GoesOn(second)) = stand_as(seeing(&before), &table) else {
+            panic!("no standing")
+        };
+        assert_eq!(
+            (second.rolled_back, second.state),
+            (None, table.state.clone())
+        );
+        // It happens again before the second has looked.
+        table.roll_back(1);
+        let Ok(Standing::GoesOn(second)) = stand_as(seeing(&before), &table) else {
+            panic!("no standing")
+        };
+        assert!(second.rolled_back.is_some());
+        assert_eq!(second.state.published.epoch, 3);
+    }
+
+    /// Somebody put another table of ours under the name, with a history of its own.
+    #[test]
+    fn another_table_of_ours_is_gone_on_from_where_it_stands_once_accepted() {
+        let table = Table::flowing();
+        let mut before = table.state.clone();
+        before.identity.table_uuid = Uuid::from_u128(8);
+        let refused = stand_as(seeing(&before), &table);
+        assert!(matches!(refused, Err(Obstacle::Void { .. })), "{refused:?}");
+        let agreeing = Asker {
+            accept: Accepted {
+                table_uuid: Some(Uuid::from_u128(7)),
+                snapshot_id: None,
+            },
+            ..seeing(&before)
+        };
+        let Ok(Standing::GoesOn(standing)) = stand_as(agreeing, &table) else {
+            panic!("no standing")
+        };
+        assert_eq!((standing.rolled_back, standing.state), (None, table.state));
     }
 
     /// Somebody's expiry took all of our snapshots: what the state says may be there or not.

@@ -104,7 +104,10 @@ impl Worker {
     pub(crate) fn start(pipeline: &Pipeline, who: &str) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let manifest = folder.join(format!("{}.yaml", pipeline.name));
-        fs::write(&manifest, pipeline.manifest()).expect("a manifest in the target folder");
+        // Whole at once: a second worker of the pipeline may be reading it.
+        let new = manifest.with_extension(format!("{who}.new"));
+        fs::write(&new, pipeline.manifest()).expect("a manifest in the target folder");
+        fs::rename(&new, &manifest).expect("a manifest in its place");
         let log = Self::log_of(pipeline, who);
         let file = File::options()
             .create(true)

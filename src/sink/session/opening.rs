@@ -182,6 +182,10 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
     side.identity.table_uuid = opened.table.metadata().uuid();
     side.spec_id = opened.table.metadata().default_partition_spec_id();
     let loaded = side.load().await?;
+    // Beside other writers the properties are of whoever committed last.
+    if loaded.differs && loaded.state.peers.is_empty() {
+        tracing::warn!(table = %side.ident, commit_id = %loaded.state.commit_id, "the properties claim something else than the newest commit; the next one rewrites them");
+    }
     let table_policy: Option<&Policy> = (!loaded.state.is_new()).then_some(&loaded.state.policy);
     side.policy.revision = side.policy.revision_on(table_policy);
     Ok(Opened {
