@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test lint faults e2e
+.PHONY: demo test lint faults fuzz e2e
 
 # Lint and test share one build: clippy stands in for the compiler of this package alone, and generates code as well.
 CARGO := RUSTC_WORKSPACE_WRAPPER=clippy-driver CLIPPY_ARGS=-Dwarnings cargo
@@ -23,6 +23,11 @@ faults:
 	.ci/needs test
 	tests/servers/lay kafka catalog readers >/dev/null
 	TIDEMARK_FAULTS=$${TIDEMARK_FAULTS:-5} $(CARGO) test --locked --test tidemark -- --nocapture --include-ignored exactly_once long_faults
+
+# Feeds codecs, decoders and manifests with bytes that the counters of branches choose, FUZZ_SECONDS each; fuzz/run takes names.
+fuzz:
+	.ci/needs build
+	fuzz/run $${FUZZ_SECONDS:-60}
 
 # Whole scenarios with the program as a person runs it.
 e2e:
