@@ -19,7 +19,8 @@ use crate::{
     lake::{self, catalog::CatalogSettings, lineage::lineage},
     process::{clock::Clock, secret::Secret},
     watermark::{
-        self, Ancestor, Coverage, ForeignClaim, Kept, Lineage, Peer, State, TableView, Term,
+        self, Ancestor, Coverage, ForeignClaim, Kept, Lineage, Peer, Reopened, State, TableView,
+        Term,
         contract::{self, BadValue, OwnSummary},
         peers, read_claim,
     },
@@ -234,24 +235,30 @@ impl TableRecord {
 #[must_use]
 pub fn reading(name: &TableName, metadata: &TableMetadata) -> Reading {
     let record = TableRecord::of(name, metadata);
-    let standing = standing(&record.view());
+    let (standing, taken_back) = standing(&record.view());
     let foreign = match standing {
         Standing::Unclaimed => record.foreign(),
         Standing::Held(_) | Standing::Claimed(_) => Vec::new(),
     };
     Reading {
         standing,
+        taken_back,
         foreign,
         table: record.table,
         snapshot_id: record.snapshot_id,
     }
 }
 
-fn standing(view: &TableView<'_>) -> Standing {
+fn standing(view: &TableView<'_>) -> (Standing, Option<Reopened>) {
     match read_claim(view) {
-        watermark::Reading::Nothing => Standing::Unclaimed,
-        watermark::Reading::Held { why, .. } => Standing::Held(why.to_string()),
-        watermark::Reading::Claim(on_table) => claimed(on_table, view),
+        watermark::Reading::Nothing => (Standing::Unclaimed, None),
+        watermark::Reading::Held { why, .. } => (Standing::Held(why.to_string()), None),
+        watermark::Reading::Claim(on_table) => {
+            let claim = &on_table.claim;
+            let none = claim.finalized_before_us.is_none();
+            let taken_back = claim.reopened.filter(|_| none);
+            (claimed(on_table, view), taken_back)
+        }
     }
 }
 
@@ -441,7 +448,10 @@ fn waits_for(verdict: &Verdict, reading: &Reading, question: &Question) -> Strin
         }
         _ => match reading.foreign_before_us(&question.foreign) {
             Some(before_us) => format!("others say complete before {} so far", instant(before_us)),
-            None => "the table makes no claim yet".to_owned(),
+            None => match reading.taken_back {
+                Some(reopened) => print::taken_back_sentence(reopened),
+                None => "the table makes no claim yet".to_owned(),
+            },
         },
     }
 }

@@ -30,7 +30,7 @@ pub struct Report {
     pub standing: &'static str,
     /// The newest snapshot: read this one, not a later one that may have been rolled back.
     pub snapshot_id: Option<i64>,
-    /// Why a claim does not count.
+    /// Why a claim does not count, or was taken back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// The claim.
@@ -174,7 +174,11 @@ pub fn yaml(report: &impl Serialize) -> String {
 #[must_use]
 pub fn report(reading: &Reading) -> Report {
     let (standing, why, claim) = match &reading.standing {
-        Standing::Unclaimed => ("unclaimed", None, None),
+        Standing::Unclaimed => (
+            "unclaimed",
+            reading.taken_back.map(taken_back_sentence),
+            None,
+        ),
         Standing::Held(why) => ("held", Some(why.clone()), None),
         Standing::Claimed(claim) => ("claimed", None, Some(claim_report(claim))),
     };
@@ -292,6 +296,16 @@ fn revisions(claim: &TableClaim) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
+/// A claim that was taken back altogether, for people.
+pub(super) fn taken_back_sentence(reopened: Reopened) -> String {
+    format!(
+        "cells before {} were final and are open again since {} ({})",
+        Instant(reopened.before_us),
+        Instant(reopened.at_us),
+        reopened.cause.label()
+    )
+}
+
 /// What was final before and is open again, for people.
 fn open_again(claim: &TableClaim) -> Option<String> {
     let reopened = claim.claim.reopened?;
@@ -312,28 +326,36 @@ fn evidence(claim: &TableClaim) -> Vec<&'static str> {
         .collect()
 }
 
+/// What there is to say without a claim of ours.
+fn unclaimed(reading: &Reading) -> String {
+    let table = &reading.table;
+    if let Some(reopened) = reading.taken_back {
+        let again = taken_back_sentence(reopened);
+        return format!("{table} makes no claim any more: {again}.");
+    }
+    if reading.foreign.is_empty() {
+        return format!(
+            "{table} makes no claim: nothing can be said about which rows are still to come."
+        );
+    }
+    let systems: BTreeSet<&str> = reading
+        .foreign
+        .iter()
+        .map(|claim| claim.system.label())
+        .collect();
+    let systems: Vec<&str> = systems.into_iter().collect();
+    format!(
+        "{table} makes no claim of ours; {} left a word of another kind on it, which counts for nobody who does not choose it.",
+        systems.join(" and ")
+    )
+}
+
 /// A reading as a sentence that a person understands.
 #[must_use]
 pub fn sentence(reading: &Reading) -> String {
     let table = &reading.table;
     let claim = match &reading.standing {
-        Standing::Unclaimed if reading.foreign.is_empty() => {
-            return format!(
-                "{table} makes no claim: nothing can be said about which rows are still to come."
-            );
-        }
-        Standing::Unclaimed => {
-            let systems: BTreeSet<&str> = reading
-                .foreign
-                .iter()
-                .map(|claim| claim.system.label())
-                .collect();
-            let systems: Vec<&str> = systems.into_iter().collect();
-            return format!(
-                "{table} makes no claim of ours; {} left a word of another kind on it, which counts for nobody who does not choose it.",
-                systems.join(" and ")
-            );
-        }
+        Standing::Unclaimed => return unclaimed(reading),
         Standing::Held(why) => return format!("{table} has a claim that does not count: {why}."),
         Standing::Claimed(claim) => claim,
     };
@@ -497,6 +519,7 @@ mod tests {
     use crate::{
         api::quantity::parse_instant_us,
         sensor::verdict::tests::{amended, claimed},
+        watermark::StepCause,
     };
 
     fn at(text: &str) -> i64 {
@@ -548,6 +571,25 @@ mod tests {
         assert_eq!(report["revisions"][0]["from"], "2026-11-30T10:00:00Z");
         assert_eq!(report["amended"][0]["withheld"], true);
         assert!(asked("2026-11-30T12:00:00Z").get("revisions").is_none());
+    }
+
+    /// Whoever has read its cells must not take the table for one that never claimed any.
+    #[test]
+    fn a_claim_that_was_taken_back_is_told_from_none() {
+        let mut reading = claimed("2026-11-30T08:00:00Z", "2026-11-30T12:00:00Z");
+        reading.standing = Standing::Unclaimed;
+        reading.taken_back = Some(Reopened {
+            cause: StepCause::TopicJoined,
+            from_us: None,
+            before_us: at("2026-11-30T12:00:00Z"),
+            at_us: at("2026-11-30T12:20:00Z"),
+        });
+        let again = "cells before 2026-11-30T12:00:00Z were final and are open again since 2026-11-30T12:20:00Z (topic-joined)";
+        assert_eq!(report(&reading).why.as_deref(), Some(again));
+        assert_eq!(
+            sentence(&reading),
+            format!("shop.orders makes no claim any more: {again}.")
+        );
     }
 
     /// Scripts read these names.

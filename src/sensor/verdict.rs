@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     api::{quantity::instant, worker::Interval},
-    watermark::{Claim, Coverage, ForeignClaim, Grid, Retracted, System, Term},
+    watermark::{Claim, Coverage, ForeignClaim, Grid, Reopened, Retracted, System, Term},
 };
 
 /// What a table says by the readers' rule.
@@ -21,6 +21,8 @@ pub struct Reading {
     pub snapshot_id: Option<i64>,
     /// Whether there is a claim and whether it counts.
     pub standing: Standing,
+    /// Where a claim was taken back altogether: what had been final and is open again.
+    pub taken_back: Option<Reopened>,
     /// What other systems say, where there is no claim of ours.
     pub foreign: Vec<ForeignClaim>,
 }
@@ -236,6 +238,7 @@ pub(super) mod tests {
         Reading {
             table: "shop.orders".into(),
             snapshot_id: Some(7),
+            taken_back: None,
             standing: Standing::Claimed(Box::new(claim)),
             foreign: Vec::new(),
         }
