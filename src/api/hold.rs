@@ -75,11 +75,13 @@ impl Reason {
         }
     }
 
-    /// Why a table's claim does not count.
+    /// Why a table's claim does not count. `leads_back`: main's history holds a commit of ours all the same, from which its writer
+    /// goes on by itself.
     #[must_use]
-    pub fn of_held(held: &Held) -> Self {
+    pub fn of_held(held: &Held, leads_back: bool) -> Self {
         match held {
             Held::Void => Self::TableRecreated,
+            Held::NotInAncestry if leads_back => Self::RolledBack,
             Held::NotInAncestry => Self::TableReplaced,
             Held::LineageUnknown => Self::LineageUnknown,
             Held::CherryPicked { .. } => Self::CherryPicked,

@@ -482,6 +482,34 @@ mod tests {
     }
 
     #[test]
+    fn quantile_is_tried_where_its_term_is_admitted() {
+        let mut wide = policy();
+        wide.terms.insert(crate::watermark::Term::Percentile);
+        wide.quantile = Some(crate::watermark::Quantile::Percent);
+        let table = flow(wide, 2);
+        let tuning = tune("shop.orders", Some(&table.kept())).unwrap();
+        let values = |field: Field| {
+            let mut series = tuning.series.iter();
+            let found = series.find(|series| series.field == field);
+            found.map(|found| {
+                let trials = found.trials.iter();
+                trials
+                    .map(|trial| trial.setting.value(field))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let tried = ["0.001", "0.01", "0.05"].map(str::to_owned).to_vec();
+        assert_eq!(values(Field::Quantile), Some(tried));
+        let without = tune("shop.orders", Some(&flow(policy(), 2).kept())).unwrap();
+        assert!(
+            without
+                .series
+                .iter()
+                .all(|series| series.field != Field::Quantile)
+        );
+    }
+
+    #[test]
     fn too_little_on_record_is_said() {
         assert_eq!(tune("shop.orders", None), Err(TooLittle::NoCommits));
         let mut table = Table::anchored(policy(), 1);

@@ -24,8 +24,8 @@ use crate::{
         worker::HoldProgress,
     },
     watermark::{
-        self, HeldBy, Hold, PartitionRecord, PartitionState, Quantile, State, TableView, Term,
-        TermValue,
+        self, Ancestor, HeldBy, Hold, PartitionRecord, PartitionState, Quantile, State, TableView,
+        Term, TermValue,
         contract::{self, OwnSummary},
         read_claim,
     },
@@ -183,7 +183,8 @@ fn explained(record: &TableRecord, now_us: i64) -> Why {
     let claim = match read_claim(view) {
         watermark::Reading::Nothing => return nothing(table),
         watermark::Reading::Held { why, .. } => {
-            return refused(table, Reason::of_held(&why), &why.to_string());
+            let leads_back = view.lineage.snapshots.iter().any(Ancestor::is_own);
+            return refused(table, Reason::of_held(&why, leads_back), &why.to_string());
         }
         watermark::Reading::Claim(claim) => claim.claim,
     };
@@ -534,6 +535,17 @@ mod tests {
             why(&table.record, minute(670)).reason,
             Some(Reason::CellOpen)
         );
+    }
+
+    /// One ends by itself, the other one needs a person.
+    #[test]
+    fn rolled_back_table_and_replaced_one_are_told_apart() {
+        let mut table = table();
+        table.record.lineage.snapshots.remove(0);
+        let reason = |table: &Table| why(&table.record, minute(700)).reason;
+        assert_eq!(reason(&table), Some(Reason::RolledBack));
+        table.record.lineage.snapshots.clear();
+        assert_eq!(reason(&table), Some(Reason::TableReplaced));
     }
 
     #[test]
