@@ -63,3 +63,11 @@ fn offsets_kept_over_a_rollback_behind_a_new_topic_leave_its_whole_gap() {
         "histories/offsets_kept_over_a_rollback_behind_a_new_topic.json"
     ));
 }
+
+/// Both commits were of one second: with the ancestry expired, the one that was rolled back counted as older than what was left.
+#[test]
+fn a_commit_that_was_rolled_back_is_not_taken_for_an_expired_one() {
+    assert_good(include_str!(
+        "histories/a_commit_that_was_rolled_back_is_not_taken_for_an_expired_one.json"
+    ));
+}

@@ -24,12 +24,15 @@ use uuid::Uuid;
 use super::codec::Unreadable;
 use super::contract::{BadValue, TableClaim, read_properties, state_property};
 use super::epoch::StepCause;
-use super::event_time::floor_second;
+use super::event_time::{SECOND_US, floor_second};
 use super::lineage::{Ancestor, Picked, TableView};
 use super::rebuild::{brought_forward, fold, readable};
 use super::standing::{Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing};
 use super::state::State;
 use super::writers::is_vouched;
+
+/// How far the clocks of two workers may be apart: what is asked of them for catalogs, too.
+const CLOCKS_US: i64 = 60 * SECOND_US;
 
 /// Where a writer goes on.
 ///
@@ -298,7 +301,8 @@ impl Known {
 
     /// The first that was made on this ancestry's own commits and is not among them. `cut_us`: the time of the oldest of them,
     /// where what came before it has expired. `epoch`: that of the newest; what was seen in an earlier one is a loss that
-    /// another worker of the writer has taken up already.
+    /// another worker of the writer has taken up already. What is not clearly older than the cut is gone: two workers may
+    /// commit in one second, and their clocks differ.
     fn gone(&self, own: &[&Ancestor], cut_us: Option<i64>, epoch: u64) -> Option<&KnownCommit> {
         let newest = own.first().and_then(|own| own.commit_id());
         let current = |known: &&KnownCommit| !known.seen || known.epoch >= epoch;
@@ -307,7 +311,9 @@ impl Known {
                 .iter()
                 .any(|own| own.commit_id() == Some(known.commit_id));
             let expired = match known.committed_at_us {
-                Some(at_us) => cut_us.is_some_and(|cut_us| at_us <= cut_us),
+                Some(at_us) => {
+                    cut_us.is_some_and(|cut_us| at_us.saturating_add(CLOCKS_US) < cut_us)
+                }
                 None => newest > Some(known.commit_id),
             };
             !there && !expired
