@@ -52,6 +52,8 @@ fn settings(rng: &mut Rng) -> Settings {
         late: rng.u8(0..3),
         interval_ms: share(rng, 10, 40).max(500),
         partitions: (0..topics).map(|_| rng.usize(1..MOST_PARTITIONS)).collect(),
+        joining: rng.usize(1..MOST_PARTITIONS),
+        backfill: rng.u8(0..3) == 0,
         workers: rng.usize(1..=MOST_WORKERS),
         copies: rng.u8(0..5) == 0,
         latest: rng.u8(0..4) == 0,
@@ -76,7 +78,7 @@ const TERMS: [(&[&str], u8); 12] = [
 ];
 
 /// How many kinds of faults there are.
-const FAULTS: u8 = 23;
+const FAULTS: u8 = 25;
 
 fn event(rng: &mut Rng, faults: &[u8]) -> Event {
     match rng.u8(0..20) {
@@ -166,6 +168,8 @@ fn fault(rng: &mut Rng, fault: u8) -> Event {
         19 => Event::Quiet { partition },
         20 => Event::Resolve { topic: partition },
         21 => Event::Connector { runs: rng.bool() },
+        22 if rng.u8(0..4) == 0 => Event::Leave { topic: partition },
+        22 | 23 => Event::Join,
         _ => produce(rng, Kind::Outlaw),
     }
 }

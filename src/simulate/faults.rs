@@ -151,6 +151,39 @@ impl World {
         }
     }
 
+    /// The topic that was there all the time is named by the specification.
+    pub(super) fn join(&mut self) {
+        let topic = self.settings.partitions.len();
+        if self.left.contains(&topic) || !self.topics.insert(topic) {
+            return;
+        }
+        self.oracle.may_step();
+        self.note.see(if self.settings.backfill {
+            Seen::TopicBackfilled
+        } else {
+            Seen::TopicJoined
+        });
+        self.restart();
+    }
+
+    /// It does not come back: its rows would be read again.
+    pub(super) fn leave(&mut self, topic: usize) {
+        let topic = topic % self.broker.topics.len();
+        if self.topics.len() > 1 && self.topics.remove(&topic) {
+            self.left.insert(topic);
+            self.note.see(Seen::TopicLeft);
+            self.restart();
+        }
+    }
+
+    /// Everybody begins anew with the specification as it is now.
+    fn restart(&mut self) {
+        self.in_flight.clear();
+        for worker in 0..self.workers.len() {
+            self.start(worker);
+        }
+    }
+
     pub(super) fn kill(&mut self, worker: usize) -> Found {
         if self.workers[worker].life == Life::Dead {
             self.start(worker);

@@ -67,6 +67,10 @@ pub(super) struct Committed<'a> {
     pub properties: &'a HashMap<String, String>,
     /// Partitions whose reading begins, or goes on elsewhere, and where.
     pub moves: Vec<(Name, LogId, i64)>,
+    /// Topics that are not read any more.
+    pub retired: &'a [String],
+    /// Whether a topic that joins takes no claim back, and has no say below it.
+    pub backfill: bool,
     /// Offsets by partition, from and to.
     pub ranges: Vec<(Name, i64, i64)>,
     /// The rows in the files: log and offset, in the order in which they were read.
@@ -92,6 +96,8 @@ pub(super) struct Oracle {
     last: Option<Said>,
     /// Whether something happened that may take a claim back.
     may_step: bool,
+    /// Rows below have no say: what was claimed when the log's topic joined.
+    backfilled: BTreeMap<LogId, i64>,
 }
 
 impl Oracle {
@@ -126,6 +132,10 @@ impl Oracle {
     /// Takes in a commit of ours, and judges it by its parent.
     pub(super) fn commit(&mut self, commit: &Committed<'_>, broker: &Broker) -> Found {
         let mut content = self.content(commit.parent_id);
+        self.note_joins(commit, &content);
+        content
+            .held
+            .retain(|(topic, _), _| !commit.retired.contains(topic));
         for (name, log, offset) in &commit.moves {
             let before = content.held.insert(name.clone(), (*log, *offset));
             match before {
@@ -189,6 +199,18 @@ impl Oracle {
         Ok(())
     }
 
+    fn note_joins(&mut self, commit: &Committed<'_>, before: &Content) {
+        let claim_us = self
+            .own(commit.parent_id)
+            .and_then(|parent| self.entries[&parent].said.before_us);
+        for ((topic, _), log, _) in &commit.moves {
+            let known = before.held.keys().any(|(known, _)| known == topic);
+            if let (true, false, Some(claim_us)) = (commit.backfill, known, claim_us) {
+                self.backfilled.insert(*log, claim_us);
+            }
+        }
+    }
+
     /// Something happened that may take a claim back.
     pub(super) fn may_step(&mut self) {
         self.may_step = true;
@@ -223,7 +245,13 @@ impl Oracle {
             let What::Row(row) = record.what else {
                 continue;
             };
+            let backfilled = self.backfilled.get(log);
             let name = match row.truth {
+                Truth::Counts | Truth::Outlaw | Truth::Excluded(Kind::Old)
+                    if backfilled > Some(&row.event_us) =>
+                {
+                    "tidemark.excluded.backfill"
+                }
                 Truth::Counts | Truth::Outlaw => {
                     late += u64::from(claim_us.is_some_and(|us| row.event_us < us));
                     continue;
@@ -246,6 +274,7 @@ impl Oracle {
             "tidemark.excluded.future",
             "tidemark.excluded.past",
             "tidemark.excluded.snapshot",
+            "tidemark.excluded.backfill",
         ];
         for name in names {
             let said = commit.summary.get(name).map_or("0", String::as_str);
@@ -263,10 +292,34 @@ impl Oracle {
         Ok(())
     }
 
+    /// Rows with a say that keep the bounds, of a stretch: offset and event time.
+    fn counting(&self, broker: &Broker, log: LogId, from: i64, to: i64) -> Vec<(i64, i64)> {
+        let before_us = self.backfilled.get(&log).copied().unwrap_or(i64::MIN);
+        let log = &broker.logs[log];
+        let to = to.min(log.end());
+        let counts = |offset: i64| {
+            let record = log
+                .record(offset)
+                .filter(|record| log.is_delivered(record))?;
+            match record.what {
+                What::Row(row) if row.truth == Truth::Counts && row.event_us >= before_us => {
+                    Some((offset, row.event_us))
+                }
+                _ => None,
+            }
+        };
+        (from..to).filter_map(counts).collect()
+    }
+
     /// Nothing more is delivered: holds every claim against every row that was delivered later, or never.
     pub(super) fn judge_claims(&self, broker: &Broker) -> Found {
         let unread: Vec<Vec<i64>> = (0..broker.logs.len())
-            .map(|log| least_from(broker, log))
+            .map(|log| {
+                least_from(
+                    self.counting(broker, log, 0, i64::MAX),
+                    broker.logs[log].end(),
+                )
+            })
             .collect();
         for (id, entry) in &self.entries {
             let Some(before_us) = entry.said.before_us else {
@@ -281,14 +334,24 @@ impl Oracle {
                 known.insert(*log);
                 stretches.push((*log, *next, i64::MAX));
             }
-            let unknown = (0..broker.logs.len()).filter(|log| !known.contains(log));
+            let named: BTreeSet<&str> = entry
+                .content
+                .held
+                .keys()
+                .map(|(topic, _)| topic.as_str())
+                .collect();
+            let is_new = |log: &LogId| {
+                let topic = &broker.topics[broker.logs[*log].topic].name;
+                !known.contains(log) && named.contains(&**topic)
+            };
+            let unknown = (0..broker.logs.len()).filter(is_new);
             stretches.extend(unknown.map(|log| (log, 0, i64::MAX)));
             for (log, from, to) in stretches {
                 let least = unread[log].get(usize::try_from(from).unwrap_or(usize::MAX));
                 if least.is_none_or(|least| *least >= before_us) {
                     continue;
                 }
-                let rows = counting(broker, log, from, to);
+                let rows = self.counting(broker, log, from, to);
                 let claimed = |us: i64| {
                     us < before_us
                         && entry.said.from_us.is_none_or(|from_us| us >= from_us)
@@ -312,9 +375,17 @@ impl Oracle {
     }
 
     /// Every row that was delivered is in the table once, but for what was passed over with a gap.
-    pub(super) fn judge_content(&self, main_id: Option<i64>, broker: &Broker) -> Found {
+    pub(super) fn judge_content(
+        &self,
+        main_id: Option<i64>,
+        broker: &Broker,
+        topics: &BTreeSet<usize>,
+    ) -> Found {
         let content = self.content(main_id);
         for (topic, known) in broker.topics.iter().enumerate() {
+            if !topics.contains(&topic) {
+                continue;
+            }
             for (partition, log) in known.logs.iter().enumerate() {
                 let name = (
                     known.name.to_string(),
@@ -346,22 +417,6 @@ fn rows(broker: &Broker, log: LogId, from: i64, to: i64) -> Vec<i64> {
     (from..to).filter(is_row).collect()
 }
 
-/// Rows with a say that keep the bounds, of a stretch: offset and event time.
-fn counting(broker: &Broker, log: LogId, from: i64, to: i64) -> Vec<(i64, i64)> {
-    let log = &broker.logs[log];
-    let to = to.min(log.end());
-    let counts = |offset: i64| {
-        let record = log
-            .record(offset)
-            .filter(|record| log.is_delivered(record))?;
-        match record.what {
-            What::Row(row) if row.truth == Truth::Counts => Some((offset, row.event_us)),
-            _ => None,
-        }
-    };
-    (from..to).filter_map(counts).collect()
-}
-
 /// Whether a log holds rows that break the bounds.
 fn has_outlaws(broker: &Broker, log: LogId) -> bool {
     let mut records = broker.logs[log].records.iter();
@@ -369,10 +424,9 @@ fn has_outlaws(broker: &Broker, log: LogId) -> bool {
 }
 
 /// The least event time of the rows with a say that keep the bounds, from each offset on.
-fn least_from(broker: &Broker, log: LogId) -> Vec<i64> {
-    let end = broker.logs[log].end();
+fn least_from(counting: Vec<(i64, i64)>, end: i64) -> Vec<i64> {
     let mut least = vec![i64::MAX; usize::try_from(end).expect("not negative") + 1];
-    for (offset, us) in counting(broker, log, 0, end) {
+    for (offset, us) in counting {
         least[usize::try_from(offset).expect("not negative")] = us;
     }
     for at in (1..least.len()).rev() {

@@ -30,6 +30,10 @@ pub struct Plan {
 
 /// The pipeline and what it meets. Lengths in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a choice of its own, none a state of another"
+)]
 pub struct Settings {
     /// Length of a cell, whole seconds that divide a day.
     pub cell_ms: i64,
@@ -57,6 +61,10 @@ pub struct Settings {
     pub interval_ms: i64,
     /// Partitions of each topic at the start.
     pub partitions: Vec<usize>,
+    /// Partitions of a topic that is there from the start and may join later.
+    pub joining: usize,
+    /// Whether the claim stays when it joins, and its rows below have no say.
+    pub backfill: bool,
     /// Workers.
     pub workers: usize,
     /// Whether each worker reads everything, as copies of one do; else the group shares the partitions out.
@@ -217,6 +225,13 @@ pub enum Event {
         /// Which topic.
         topic: u8,
     },
+    /// The topic that may join does.
+    Join,
+    /// A topic is no longer named by the specification.
+    Leave {
+        /// Which.
+        topic: u8,
+    },
     /// A topic is deleted and made anew under its name.
     Recreate {
         /// Which topic.
@@ -286,7 +301,11 @@ impl Settings {
             quantile: LADDER.get(self.quantile).copied(),
             heartbeats: Heartbeats::from_repr(self.heartbeats).unwrap_or_default(),
             complete_from: FromRule::Derived,
-            on_join: OnJoin::Reopen,
+            on_join: if self.backfill {
+                OnJoin::Backfill
+            } else {
+                OnJoin::Reopen
+            },
             late_data: LateData::ALL[usize::from(self.late) % LateData::ALL.len()],
         }
     }

@@ -1,6 +1,6 @@
 //! How a session begins: what the table and the cluster say, the anchors, and which partitions are whose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::oracle::Found;
 use super::table::{Loaded, REF, WRITER};
 use super::tally::Seen;
 use super::worker::{Life, Session, UnderWay};
-use super::world::{SUBSCRIPTION, World};
+use super::world::World;
 use crate::kafka::{TopicInfo, TopicPartition};
 use crate::sink::errand::Errand;
 use crate::sink::identity::{incarnations, jump_of};
@@ -47,6 +47,15 @@ impl World {
         }
     }
 
+    /// The topics as the specification names them.
+    pub(super) fn subscription(&self) -> String {
+        let names = self.topics.iter();
+        let names: Vec<&str> = names
+            .map(|topic| &*self.broker.topics[*topic].name)
+            .collect();
+        names.join(",")
+    }
+
     /// Where a worker stands on the table; `None`: it is not one to go on from.
     pub(super) fn stand(&mut self, worker: usize) -> Option<Stood> {
         let now_us = self.clock_us(worker);
@@ -59,7 +68,7 @@ impl World {
             Standing::Begins(beginning) => {
                 let policy = self.workers[worker].policy.clone();
                 Some(Stood {
-                    state: beginning.state(Self::identity(), SUBSCRIPTION, policy, now_us),
+                    state: beginning.state(Self::identity(), &self.subscription(), policy, now_us),
                     kept: beginning.kept.clone(),
                     reopens: false,
                     loaded,
@@ -113,6 +122,8 @@ impl World {
         let mut known = known(&stood.state);
         if let Some(kept) = &stood.kept {
             (errand.jumps, errand.anchors) = keep_offsets(&stood.state, kept, errand.jumps, at_us);
+            errand.jumps.retain(|jump| self.names(&jump.topic));
+            errand.anchors.retain(|anchor| self.names(&anchor.topic));
             let anchored = errand.anchors.iter();
             known.extend(
                 anchored.map(|anchor| TopicPartition::new(anchor.topic.as_str(), anchor.partition)),
@@ -134,8 +145,9 @@ impl World {
                 at_us,
             });
         }
+        errand.retired = self.retired(&stood.state);
         let nothing = errand.anchors.is_empty() && errand.jumps.is_empty();
-        if nothing && !stood.is_for_opening() {
+        if nothing && errand.retired.is_empty() && !stood.is_for_opening() {
             return;
         }
         errand.asked = Some(asked_partitions(&topics, at_us));
@@ -183,6 +195,20 @@ impl World {
         jumps
     }
 
+    /// Whether the specification names a topic.
+    fn names(&self, name: &str) -> bool {
+        let mut topics = self.topics.iter();
+        topics.any(|topic| *self.broker.topics[*topic].name == *name)
+    }
+
+    /// The topics that the table or its last answer has, and the specification no longer names.
+    fn retired(&self, state: &State) -> Vec<String> {
+        let asked = state.asked.iter().flat_map(|asked| asked.topics.keys());
+        let there: BTreeSet<&String> = state.topics.keys().chain(asked).collect();
+        let gone = there.into_iter().filter(|name| !self.names(name));
+        gone.cloned().collect()
+    }
+
     fn log_of(&self, at: &TopicPartition) -> &Log {
         let log = self.broker.find(&at.topic, at.partition);
         &self.broker.logs[log.expect("the broker named it")]
@@ -200,7 +226,8 @@ impl World {
             id: Some(topic.id),
             partitions: (0..i32::try_from(topic.logs.len()).expect("a handful")).collect(),
         };
-        Some(self.broker.topics.iter().map(info).collect())
+        let named = self.topics.iter().map(|topic| &self.broker.topics[*topic]);
+        Some(named.map(info).collect())
     }
 
     pub(super) fn topics_now(&self) -> Vec<TopicInfo> {
@@ -209,7 +236,8 @@ impl World {
             id: Some(topic.id),
             partitions: Vec::new(),
         };
-        self.broker.topics.iter().map(info).collect()
+        let named = self.topics.iter().map(|topic| &self.broker.topics[*topic]);
+        named.map(info).collect()
     }
 
     pub(super) fn end_session(&mut self, worker: usize) {
@@ -264,8 +292,10 @@ impl World {
         let Some(session) = &self.workers[worker].session else {
             return Vec::new();
         };
-        let mine =
-            |at: &TopicPartition| self.settings.copies || self.owners.get(at) == Some(&worker);
+        let mine = |at: &TopicPartition| {
+            let own = self.settings.copies || self.owners.get(at) == Some(&worker);
+            own && self.names(&at.topic)
+        };
         known(&session.state).into_iter().filter(mine).collect()
     }
 

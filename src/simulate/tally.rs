@@ -53,6 +53,12 @@ pub enum Seen {
     PartitionAdded,
     /// A topic was deleted and made anew.
     TopicRecreated,
+    /// A topic joined, and the claim was taken back to what all allow.
+    TopicJoined,
+    /// A topic joined, and the claim stayed.
+    TopicBackfilled,
+    /// A topic left.
+    TopicLeft,
     /// Retention took records that were not read yet.
     RowsLost,
     /// The broker could not name the partitions.

@@ -11,7 +11,7 @@ use super::oracle::{Breach, Committed, Found, Name, breach};
 use super::plan::Fate;
 use super::tally::Seen;
 use super::worker::{Ready, UnderWay};
-use super::world::{InFlight, SUBSCRIPTION, World};
+use super::world::{InFlight, World};
 use crate::sink::errand::Bearer;
 use crate::sink::fence::Verdict;
 use crate::sink::finalize::{Plan, publish};
@@ -88,11 +88,12 @@ impl World {
             }
         }
         let now_us = self.clock_us(worker);
+        let subscription = self.subscription();
         let own = &self.workers[worker];
         let bearer = Bearer {
             commit_id: under_way.commit_id,
             worker: &own.name,
-            subscription: SUBSCRIPTION,
+            subscription: &subscription,
             policy: &own.policy,
             now_us,
         };
@@ -207,6 +208,8 @@ impl World {
                 summary: &summary,
                 properties: &self.table.properties,
                 moves,
+                retired: &news.retired,
+                backfill: self.settings.backfill,
                 ranges,
                 files,
                 replays_certain: self.replays_certain,

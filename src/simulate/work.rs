@@ -11,7 +11,7 @@ use super::oracle::{Breach, Found};
 use super::plan::Settings;
 use super::tally::Seen;
 use super::worker::{Life, UnderWay};
-use super::world::{SUBSCRIPTION, World};
+use super::world::World;
 use crate::sink::buffer::Turn;
 use crate::sink::errand::{Bearer, Errand};
 use crate::sink::identity::{check_incarnations, incarnations};
@@ -94,6 +94,7 @@ impl World {
 
     pub(super) fn is_due(&mut self, worker: usize) -> bool {
         let (now, now_us) = (self.monotonic(), self.clock_us(worker));
+        let subscription = self.subscription();
         let own = &mut self.workers[worker];
         let session = own.session.as_mut().expect("asked by the caller");
         let open_end_us = session.state.open_cell_end_us();
@@ -116,7 +117,7 @@ impl World {
                 let bearer = Bearer {
                     commit_id: Uuid::nil(),
                     worker: &own.name,
-                    subscription: SUBSCRIPTION,
+                    subscription: &subscription,
                     policy: &own.policy,
                     now_us,
                 };

@@ -3,7 +3,7 @@
 //! Time passes between the events and within them; nothing here waits. After the last event all faults end, and everything
 //! must come to rest: every record read, every cell closed that can be.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::broker::{Broker, LogId, Order};
 use super::oracle::{Found, Oracle};
@@ -14,9 +14,6 @@ use super::tally::{Note, Seen};
 use super::worker::{Life, Ready, Worker};
 use crate::kafka::TopicPartition;
 use crate::watermark::{Policy, SECOND_US, Term, contract};
-
-/// The topics as the specification names them.
-pub(super) const SUBSCRIPTION: &str = "shop.*";
 
 /// When histories begin: 2026-11-30T08:59:50Z, so that a cell of any length ends soon.
 const START_US: i64 = 1_796_029_190 * SECOND_US;
@@ -42,6 +39,9 @@ pub(super) struct World {
     pub owners: BTreeMap<TopicPartition, usize>,
     /// The settings that new workers take.
     pub policy: Policy,
+    /// The topics that the specification names, and those that it named once.
+    pub topics: BTreeSet<usize>,
+    pub left: BTreeSet<usize>,
     pub fates: VecDeque<Fate>,
     pub in_flight: Vec<InFlight>,
     pub replays_certain: bool,
@@ -83,7 +83,9 @@ impl World {
         World {
             start_us: START_US,
             now_us: START_US,
-            broker: Broker::new(&settings.partitions),
+            broker: Broker::new(&[&settings.partitions[..], &[settings.joining]].concat()),
+            topics: (0..settings.partitions.len()).collect(),
+            left: BTreeSet::new(),
             table: Table::new(),
             oracle: Oracle::default(),
             note: Note::default(),
@@ -117,7 +119,7 @@ impl World {
         self.calm()?;
         self.judge_rebuilt()?;
         self.oracle
-            .judge_content(self.table.main_id, &self.broker)?;
+            .judge_content(self.table.main_id, &self.broker, &self.topics)?;
         // Where the clock is a term, the claims are their owner's word.
         if self.settings.terms().contains(&Term::Clock) {
             return Ok(());
@@ -173,6 +175,8 @@ impl World {
     pub(super) fn meddle(&mut self, event: Event) -> Found {
         match event {
             Event::AddPartition { topic } => self.add_partition(usize::from(topic)),
+            Event::Join => self.join(),
+            Event::Leave { topic } => self.leave(usize::from(topic)),
             Event::Recreate { topic } => {
                 self.connector(true);
                 let topic = usize::from(topic) % self.broker.topics.len();
