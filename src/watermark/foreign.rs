@@ -141,6 +141,13 @@ pub struct ForeignClaim {
 )]
 #[must_use]
 pub fn read(properties: &HashMap<String, String>, lineage: &Lineage<'_>) -> Vec<ForeignClaim> {
+    let ours = properties.get(ALSO_WRITTEN).map_or("", String::as_str);
+    let ours: BTreeSet<&str> = ours.split(',').collect();
+    let properties: HashMap<&str, &str> = properties
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .filter(|(name, _)| !ours.contains(name))
+        .collect();
     let connect = [
         (CONNECT_VALID_THROUGH, parse_iso as fn(&str) -> Option<i64>),
         (CONNECT_VTTS, parse_ms),
@@ -161,7 +168,7 @@ pub fn read(properties: &HashMap<String, String>, lineage: &Lineage<'_>) -> Vec<
         })
     });
     connect
-        .chain(flink(properties))
+        .chain(flink(&properties))
         .chain(gobblin)
         .chain(in_summaries(
             lineage,
@@ -179,7 +186,11 @@ fn in_summaries(
     name: &str,
     parse: fn(&str) -> Option<i64>,
 ) -> Option<ForeignClaim> {
-    let mut with = lineage.snapshots.iter();
+    // What a commit of ours says in others' words is our claim, and counts as that or not at all.
+    let mut with = lineage
+        .snapshots
+        .iter()
+        .filter(|snapshot| !snapshot.is_own());
     let found = with.find(|snapshot| snapshot.summary.contains_key(name))?;
     Some(ForeignClaim {
         system,
@@ -191,16 +202,16 @@ fn in_summaries(
 }
 
 /// The least of the regions; one that cannot be read is not known, and then nothing is.
-fn flink(properties: &HashMap<String, String>) -> Option<ForeignClaim> {
-    let regions: BTreeMap<&String, Option<i64>> = properties
+fn flink(properties: &HashMap<&str, &str>) -> Option<ForeignClaim> {
+    let regions: BTreeMap<&str, Option<i64>> = properties
         .iter()
         .filter(|(name, _)| name.len() > FLINK_WATERMARK.len() && name.starts_with(FLINK_WATERMARK))
-        .map(|(name, text)| (name, parse_ms(text)))
+        .map(|(name, text)| (*name, parse_ms(text)))
         .collect();
     let (name, least_us) = regions.iter().min_by_key(|(_, us)| **us)?;
     Some(ForeignClaim {
         system: System::Flink,
-        name: (*name).clone(),
+        name: (*name).to_owned(),
         before_us: (*least_us)?,
         snapshot_id: None,
         note: (regions.len() > 1).then(|| format!("the least of {} regions", regions.len())),
@@ -474,7 +485,8 @@ mod tests {
     #[test]
     fn own_words_are_understood() {
         let words = told(&claim("09:00", Some("12:00")), &System::ALL, None);
-        let properties = words.properties.set.into_iter().collect();
+        let mut properties: HashMap<String, String> = words.properties.set.into_iter().collect();
+        let written = properties.remove(ALSO_WRITTEN);
         let ancestor = Ancestor {
             snapshot_id: 1,
             parent_id: None,
@@ -488,6 +500,19 @@ mod tests {
         let read = read(&properties, &lineage);
         let systems: BTreeSet<System> = read.iter().map(|claim| claim.system).collect();
         assert_eq!(systems, System::ALL.into());
+        // On a table of ours they are no word of others: a claim that was taken back would come back by them.
+        properties.extend(written.map(|names| (ALSO_WRITTEN.to_owned(), names)));
+        let summary = lineage.snapshots[0].summary.clone().into_owned();
+        let own = (super::super::contract::COMMIT_ID.to_owned(), String::new());
+        let ancestor = Ancestor {
+            summary: Cow::Owned(summary.into_iter().chain([own]).collect()),
+            ..lineage.snapshots[0].clone()
+        };
+        let lineage = Lineage {
+            snapshots: vec![ancestor],
+            broken: false,
+        };
+        assert_eq!(super::read(&properties, &lineage), []);
     }
 
     #[test]
