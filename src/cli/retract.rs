@@ -15,7 +15,8 @@ use crate::{
   tidemark retract shop.orders --from 2026-11-30T08:00Z --before 2026-11-30T10:00Z --reason 'a job deleted rows' --file orders.yaml
 
 The stretch, rounded outward to cells, is left out of the table's claim for good: it is one of its gaps in a new epoch, and
-`tidemark wait` over it answers incomplete. Only what is published can be taken back. Workers go on beside it.
+`tidemark wait` over it answers incomplete. The stretch begins in what is published, and ends not
+later than the current cell. Workers go on beside it.
 
 Exit codes: 0 done, 1 it failed, 2 the command line is wrong or nothing is published there, 3 no such table, 7 the catalog cannot be reached")]
 pub(super) struct Arguments {

@@ -405,7 +405,7 @@ fn of_misfit(misfit: &Misfit) -> Error {
     let reason = match misfit {
         Misfit::TopicId { .. } | Misfit::Recreated { .. } => Reason::TopicRecreated,
         Misfit::TooBig { .. } => Reason::TooManyPartitions,
-        Misfit::NotPublished { .. } => Reason::SpecInvalid,
+        Misfit::NotPublished { .. } | Misfit::StillToCome { .. } => Reason::SpecInvalid,
         Misfit::Offset { .. }
         | Misfit::Backwards { .. }
         | Misfit::Anchored { .. }

@@ -184,8 +184,21 @@ impl Amended {
         }
     }
 
-    /// Takes in what another writer says of the same cells.
+    /// Takes in what another writer says of the same cells. Of a cell that one of the two no longer names, its rest says how many
+    /// revisions it had there, whichever of them takes the other in.
     pub(super) fn merge(&mut self, other: &Amended) {
+        if let Some(rest) = other.overflow {
+            let named = |cell: &AmendedCell| {
+                let mut names = other.cells.iter();
+                names.any(|name| (name.from_us, name.before_us) == (cell.from_us, cell.before_us))
+            };
+            let met = |cell: &AmendedCell| {
+                rest.from_us < cell.before_us && cell.from_us < rest.before_us && !named(cell)
+            };
+            for cell in self.cells.iter_mut().filter(|cell| met(cell)) {
+                cell.revision += rest.revision;
+            }
+        }
         other.cells.iter().for_each(|cell| self.amend(*cell));
         if let Some(rest) = other.overflow {
             self.put_away(rest);
@@ -299,6 +312,32 @@ mod tests {
         assert!(!first.withheld().is_empty());
         first.release_above(Some(8 * HOUR + 1));
         assert!(first.withheld().is_empty());
+    }
+
+    /// Else a revision would fall with the writer that commits, and the next late row be taken for a known one.
+    #[test]
+    fn a_cell_that_one_writer_no_longer_names_keeps_its_revisions_whoever_merges() {
+        let mut full = Amended::default();
+        for at_us in 1..4 {
+            full.take(&late([7]), 90 * HOUR, at_us, None);
+        }
+        let mut short = Amended::default();
+        short.take(&late([7]), 90 * HOUR, 5, None);
+        let revision = |of: &Amended, with: &Amended| {
+            let mut merged = of.clone();
+            merged.merge(with);
+            merged.within(7 * HOUR, 8 * HOUR).next().unwrap().revision
+        };
+        assert_eq!((revision(&full, &short), revision(&short, &full)), (4, 4));
+        for hour in 10..42 {
+            full.take(&late([hour]), 90 * HOUR, hour, None);
+        }
+        assert!(full.overflow().is_some_and(|rest| rest.revision == 3));
+        let both = (revision(&full, &short), revision(&short, &full));
+        assert!(both.0 >= 4 && both.1 >= 4, "{both:?}");
+        short.take(&late([7]), 90 * HOUR, 50, None);
+        let next = (revision(&full, &short), revision(&short, &full));
+        assert!(next.0 > both.0 && next.1 > both.1, "{both:?} {next:?}");
     }
 
     /// A reader that compares revisions may miss no change, whatever was taken out in between.

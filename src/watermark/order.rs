@@ -143,6 +143,25 @@ mod tests {
         ));
     }
 
+    /// A gap stays for good: a wrong year would leave out all that is ever to come.
+    #[test]
+    fn what_is_still_to_come_cannot_be_retracted() {
+        let mut table = table();
+        let before = table.state.clone();
+        let to_come = table.try_commit(retract("10:50", "08:00", "11:01"));
+        assert_eq!(
+            to_come.unwrap_err(),
+            Misfit::StillToCome {
+                before_us: at("11:01"),
+                latest_us: at("11:00")
+            }
+        );
+        assert_eq!(table.state, before);
+        table.commit(retract("10:50", "08:00", "11:00"));
+        let gap = (at("08:00"), at("11:00"));
+        assert_eq!(table.state.gaps().stretches(), [gap], "the open cell, too");
+    }
+
     #[test]
     fn old_reasons_are_forgotten_and_no_stretch_is() {
         let mut table = table();

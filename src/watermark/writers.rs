@@ -135,7 +135,8 @@ fn undone(state: &State) -> Peer {
 }
 
 impl State {
-    /// The table's claim before which event time: the least of all writers that are not drained; of all where each is.
+    /// The table's claim before which event time: the least of all writers that are not drained. Where each is, the greatest: so
+    /// far nobody held it any more, whichever was drained first.
     #[must_use]
     pub fn claimed_us(&self) -> Option<i64> {
         let own = (self.published.drained, self.published.finalized_before_us);
@@ -144,8 +145,10 @@ impl State {
         let peers = self.peers.iter();
         let peers = peers.map(|peer| (peer.drained, peer.claim.finalized_before_us));
         let all = || own.into_iter().chain(peers.clone());
-        let idle = all().all(|(drained, _)| drained);
-        let held = all().filter(|(drained, _)| idle || !drained);
+        if all().all(|(drained, _)| drained) {
+            return all().filter_map(|(_, claim_us)| claim_us).max();
+        }
+        let held = all().filter(|(drained, _)| !drained);
         held.map(|(_, claim_us)| claim_us).min().flatten()
     }
 
@@ -410,6 +413,21 @@ mod tests {
             (reopened.from_us, reopened.before_us),
             (Some(at("10:00")), at("12:00"))
         );
+    }
+
+    /// A claim that rose when the first left must not fall when the last does.
+    #[test]
+    fn the_last_writer_that_is_drained_takes_nothing_back_whichever_it_is() {
+        for [first, last] in [[WRITER, OTHER], [OTHER, WRITER]] {
+            let mut table = two();
+            order(&mut table, first, "11:40", Order::Drain);
+            let drained = order(&mut table, last, "11:41", Order::Drain);
+            assert_eq!(claimed(&drained).as_deref(), Some("2026-11-30T11:00:00Z"));
+            assert_eq!(drained.claim.epoch, 2);
+            let back = order(&mut table, WRITER, "11:42", Order::Undrain);
+            assert_eq!(claimed(&back).as_deref(), Some("2026-11-30T10:00:00Z"));
+            assert_eq!(back.claim.epoch, 3);
+        }
     }
 
     #[test]

@@ -87,6 +87,18 @@ pub enum Misfit {
         /// The claim.
         claim_us: Option<i64>,
     },
+    /// A stretch is to be retracted whose end no row has reached yet.
+    #[error(
+        "{} is still to come; retract a stretch that ends at {} at the latest",
+        super::super::contract::iso(*.before_us),
+        super::super::contract::iso(*.latest_us)
+    )]
+    StillToCome {
+        /// Where the stretch ends.
+        before_us: i64,
+        /// Where it may end at the latest.
+        latest_us: i64,
+    },
     /// More partitions than one state can hold.
     #[error(
         "the state of {partitions} partitions needs {bytes} bytes, {limit} fit; split the topics over several pipelines"

@@ -224,6 +224,7 @@ fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<Next, Mis
         step: match &news.order {
             Some(Order::Retract(retraction)) => {
                 check_published(base, retraction)?;
+                check_past(policy_in_force(base, policy), retraction, news.now_us)?;
                 Some(Step::Retracts(retraction.clone()))
             }
             Some(Order::Drain) => None,
@@ -242,6 +243,20 @@ fn check_published(base: &State, retraction: &Retraction) -> Result<(), Misfit> 
     }
     let from_us = retraction.from_us;
     Err(Misfit::NotPublished { from_us, claim_us })
+}
+
+/// What is still to come cannot be taken back: it would be left out for good, whatever arrives.
+fn check_past(policy: &Policy, retraction: &Retraction, now_us: i64) -> Result<(), Misfit> {
+    let newest_us = now_us.saturating_add(policy.bounds.max_future_skew_us);
+    let latest_us = policy.grid.ceil(newest_us);
+    if retraction.before_us <= latest_us {
+        return Ok(());
+    }
+    let before_us = retraction.before_us;
+    Err(Misfit::StillToCome {
+        before_us,
+        latest_us,
+    })
 }
 
 fn publish(base: &State, policy: &Policy, step: Option<Step>, state: &mut State) {
