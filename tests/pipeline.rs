@@ -145,12 +145,23 @@ fn records_deleted_before_they_were_read_stop_the_pipeline_or_become_a_gap() {
 /// The same name is another topic: its offsets mean nothing to the table.
 #[test]
 fn recreated_topic_stops_the_pipeline_until_its_id_is_accepted() {
-    let scene = Scene::with_rows("recreated", 0..3);
+    accept_recreated("recreated", 10..15);
+}
+
+/// Nor is it a log that was cut: the way on is another one.
+#[test]
+fn recreated_topic_is_told_from_a_log_that_ends_before_the_tables_offset() {
+    accept_recreated("recreated_shorter", 10..12);
+}
+
+fn accept_recreated(test: &str, rows: std::ops::Range<u64>) {
+    let scene = Scene::with_rows(test, 0..3);
     let worker = start(vec![scene.spec()]);
     worker.wait("three rows", |pipeline| pipeline.rows == 3);
     scene.broker.delete_topic(&scene.topic);
     scene.broker.create_topic(&scene.topic, 1, &[]);
-    scene.write(0, 10..15);
+    let new = rows.end - rows.start;
+    scene.write(0, rows);
     let said = Mutex::new(String::new());
     worker.wait("the stop", |pipeline| {
         let error = pipeline.last_error.as_ref();
@@ -170,9 +181,9 @@ fn recreated_topic_stops_the_pipeline_until_its_id_is_accepted() {
         .expect("the message ends with the new id");
     let accept = format!("accept: {{topicIds: [\"{id}\"]}}");
     let worker = start(vec![scene.with_source(&accept)]);
-    worker.wait("the new topic's rows", |pipeline| pipeline.rows == 5);
+    worker.wait("the new topic's rows", |pipeline| pipeline.rows == new);
     worker.stop();
-    assert_eq!(scene.total_records(), 8);
+    assert_eq!(scene.total_records(), 3 + new);
 }
 
 #[test]

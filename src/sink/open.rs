@@ -32,12 +32,16 @@ use crate::watermark::{
     Bounds, FromRule, Grid, Heartbeats, LateData, OnJoin, Policy, Quantile, Term,
 };
 
+/// The longest that a bound may be, µs.
+const WEEK_US: i64 = 7 * 24 * 3_600_000_000;
+
 /// The finalization that a specification asks for, at revision 0: the table's revision is found when it is loaded.
 ///
 /// # Errors
-/// The length of a cell does not divide a day.
+/// The length of a cell does not divide a day, or a number is none that a manifest can bring about.
 pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
     let finalization = &spec.finalization;
+    check_numbers(spec)?;
     let grid = Grid::in_zone(finalization.cell_us, finalization.zone.as_deref());
     let grid = grid.map_err(|error| {
         Error::refused(Reason::SpecInvalid, format!("finalization.cell: {error}"))
@@ -79,6 +83,48 @@ pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
             ApiOnJoin::Backfill => OnJoin::Backfill,
         },
     })
+}
+
+/// Whoever writes a specification by hand is not kept from it by the rules of manifests, and under a bound below zero a claim
+/// would be none.
+fn check_numbers(spec: &EffectiveSpec) -> Result<(), Error> {
+    let finalization = &spec.finalization;
+    let week = 0..=WEEK_US;
+    let duration_us = finalization.window_duration_us.unwrap_or_default();
+    let numbers = [
+        (
+            "allowedLatenessUs",
+            finalization.allowed_lateness_us,
+            week.clone(),
+        ),
+        ("maxDelayUs", finalization.max_delay_us, week.clone()),
+        (
+            "maxFutureSkewUs",
+            finalization.max_future_skew_us,
+            week.clone(),
+        ),
+        ("windowDurationUs", duration_us, week),
+        (
+            "maxAgeUs",
+            finalization.max_age_us.unwrap_or(1),
+            1..=i64::MAX / 2,
+        ),
+        ("windowCommits", finalization.window_commits.into(), 1..=64),
+    ];
+    match numbers
+        .into_iter()
+        .find(|(_, number, range)| !range.contains(number))
+    {
+        None => Ok(()),
+        Some((field, number, range)) => Err(Error::refused(
+            Reason::SpecInvalid,
+            format!(
+                "finalization.{field}: {number} is out of bounds; write a number from {} to {}",
+                range.start(),
+                range.end()
+            ),
+        )),
+    }
 }
 
 fn core_term(term: ApiTerm) -> Term {
@@ -395,4 +441,54 @@ fn encoding(encoding: worker::Encoding, data_type: worker::ColumnType) -> Encodi
 #[must_use]
 pub(super) fn commit_interval(spec: &EffectiveSpec) -> Duration {
     length(spec.sink.commit_interval_us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::load_manifests;
+    use crate::api::worker::Finalization;
+
+    type Change = fn(&mut Finalization);
+
+    fn spec() -> EffectiveSpec {
+        let text = r"
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata: {name: orders, namespace: shop}
+spec:
+  source:
+    kafka: {bootstrapServers: 'kafka:9092', topics: [shop.shop.orders]}
+    format: DebeziumJson
+  sink:
+    catalog: {type: Rest, uri: 'http://catalog:8181'}
+    table: shop.orders
+";
+        load_manifests(text).unwrap().remove(0).1
+    }
+
+    /// A folder of specifications is written by programs and, in need, by people.
+    #[test]
+    fn numbers_that_no_manifest_brings_about_are_refused_by_name() {
+        assert!(policy(&spec()).is_ok());
+        let wrong: [(&str, Change); 6] = [
+            ("allowedLatenessUs: -1", |f| f.allowed_lateness_us = -1),
+            ("maxDelayUs: -9223372036854775808", |f| {
+                f.max_delay_us = i64::MIN;
+            }),
+            ("maxFutureSkewUs: 9223372036854775807", |f| {
+                f.max_future_skew_us = i64::MAX;
+            }),
+            ("windowDurationUs: -5", |f| f.window_duration_us = Some(-5)),
+            ("maxAgeUs: 0", |f| f.max_age_us = Some(0)),
+            ("windowCommits: 0", |f| f.window_commits = 0),
+        ];
+        for (told, change) in wrong {
+            let mut spec = spec();
+            change(&mut spec.finalization);
+            let error = policy(&spec).expect_err(told);
+            assert_eq!(error.reason(), Reason::SpecInvalid);
+            assert!(error.to_string().contains(told), "{told}: {error}");
+        }
+    }
 }

@@ -30,7 +30,7 @@ use super::pipeline::{Context, chain};
 use super::progress::Side;
 use super::question::{Answer, PATIENCE, Question, known};
 use super::{Error, open};
-use crate::kafka::{self, Event, Inquirer, Source, StartFrom, TopicPartition};
+use crate::kafka::{self, Event, Inquirer, Source, StartFrom, TopicPartition, Topics};
 use crate::lake::maintain::Maintainer;
 use crate::process::clock::JumpWatch;
 use crate::watermark::{Contribution, Excluded, PartitionNews, State, would_raise};
@@ -183,6 +183,14 @@ impl Session<'_> {
         } = &error
         {
             let at = TopicPartition::new(Arc::clone(topic), *partition);
+            // A topic made anew has other offsets as well, and the id tells it from a log that was cut.
+            let names = Topics::List(vec![topic.to_string()]);
+            let known = identity::incarnations(&self.state);
+            if let Ok(topics) = self.inquirer.topics(&names, PATIENCE)
+                && let Err(recreated) = identity::check_incarnations(&known, &topics, &[])
+            {
+                return recreated;
+            }
             if let Ok(explained) = self.inquirer.explain(&at, *offset, PATIENCE) {
                 return explained.into();
             }
