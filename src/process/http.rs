@@ -5,6 +5,8 @@
 //!
 //! It shows no secret: progress holds none, and nothing else of a pipeline is answered.
 
+use std::time::Duration;
+
 use axum::{
     Json, Router,
     extract::State,
@@ -30,7 +32,10 @@ pub struct Admin {
     pub progress: watch::Receiver<Progress>,
 }
 
-/// Serves until `stop` is cancelled; answers under way are finished.
+/// How long answers under way may take once the server stops: a request that never comes to its end must not keep the process.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// Serves until `stop` is cancelled; answers under way are finished, as far as two seconds go.
 ///
 /// # Errors
 /// The listener fails.
@@ -41,9 +46,16 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), std::io::Error> {
     let routes = routes(admin).merge(more);
-    axum::serve(listener, routes)
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await
+    let closed = async {
+        stop.cancelled().await;
+        tokio::time::sleep(CLOSING).await;
+    };
+    let served =
+        axum::serve(listener, routes).with_graceful_shutdown(stop.clone().cancelled_owned());
+    tokio::select! {
+        ended = served.into_future() => ended,
+        () = closed => Ok(()),
+    }
 }
 
 fn routes(admin: Admin) -> Router {
@@ -97,6 +109,8 @@ async fn progress(State(admin): State<Admin>) -> Json<Progress> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::{io::AsyncWriteExt, net::TcpStream};
+
     use super::*;
     use crate::api::worker::{PipelineProgress, RunState};
 
@@ -153,6 +167,27 @@ mod tests {
             sender.send_replace(snapshot(state));
             assert_eq!(answer(&sender, "/healthz").await, (200, "ok\n".into()));
         }
+    }
+
+    /// The worker would be killed at the end of its grace period for a scraper that hangs.
+    #[tokio::test]
+    async fn half_a_request_does_not_keep_the_server() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (sender, _) = watch::channel(snapshot(RunState::Running));
+        let admin = Admin {
+            metrics: Metrics::default(),
+            progress: sender.subscribe(),
+        };
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(serve(listener, admin, Router::new(), stop.clone()));
+        let mut half = TcpStream::connect(address).await.unwrap();
+        half.write_all(b"GET /progress HTTP/1.1\r\n").await.unwrap();
+        let whole = reqwest::get(format!("http://{address}/healthz")).await;
+        assert_eq!(whole.unwrap().status().as_u16(), 200, "both are there");
+        stop.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(20), server).await;
+        ended.expect("the end").unwrap().unwrap();
     }
 
     #[tokio::test]
