@@ -116,6 +116,8 @@ fn missing_catalog_is_a_usage_error() {
 #[test]
 fn missing_table_is_not_an_unreachable_catalog() {
     let folder = tempfile::tempdir().unwrap();
+    // No bytes are a SQLite database without tables.
+    fs::write(folder.path().join("catalog.db"), "").unwrap();
     let uri = sqlite(folder.path());
     let warehouse = format!("file://{}", folder.path().display());
     let catalog = ["--catalog-uri", &uri, "--warehouse", &warehouse];
@@ -338,6 +340,22 @@ fn exit_codes_answer_the_question() {
         ),
         (format!("wait shop.orders --before {day}10:00Z"), 4),
         (
+            format!("wait shop.orders --before {day}12:00Z --from {day}12:00Z"),
+            2,
+        ),
+        (
+            format!("wait shop.orders --before {day}12:00Z --from {day}13:00Z"),
+            2,
+        ),
+        (
+            format!("history shop.orders --before {day}12:00Z --from {day}13:00Z"),
+            2,
+        ),
+        (
+            format!("wait shop.orders --before {day}13:00Z --timeout 1m --every 0s"),
+            2,
+        ),
+        (
             format!("wait shop.copy --before {day}12:00Z --timeout 0s"),
             5,
         ),
@@ -533,6 +551,29 @@ fn unreachable_catalog_has_its_own_code() {
     let (code, _, told) = ran(&["get", "shop.orders", "--catalog-uri", "http://127.0.0.1:9"]);
     assert_eq!(code, 7, "{told}");
     assert!(told.contains("127.0.0.1:9"), "{told}");
+}
+
+/// Else a mistyped path would be a catalog without tables from then on, and `wait` would end at once.
+#[test]
+fn missing_catalog_file_is_unreachable_and_stays_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("typo").join("catalog.db");
+    let uri = sqlite(&folder.path().join("typo"));
+    let warehouse = format!("file://{}", folder.path().display());
+    let stretch = "--from 2026-11-30T12:00Z --before 2026-11-30T13:00Z";
+    for (command, expected) in [
+        ("get shop.orders".to_owned(), 7),
+        (format!("wait shop.orders {stretch} --timeout 0s"), 7),
+        ("writer list shop.orders".to_owned(), 7),
+        (format!("retract shop.orders {stretch} --reason typo"), 2),
+    ] {
+        let mut arguments: Vec<&str> = command.split(' ').collect();
+        arguments.extend(["--catalog-uri", &uri, "--warehouse", &warehouse]);
+        let (code, _, told) = ran(&arguments);
+        assert_eq!(code, expected, "{command}: {told}");
+        assert!(told.contains("there is no such file"), "{command}: {told}");
+        assert!(!file.parent().unwrap().exists(), "{command}");
+    }
 }
 
 #[test]

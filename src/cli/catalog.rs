@@ -16,7 +16,7 @@ const CREDENTIAL_VARIABLE: &str = "TIDEMARK_CATALOG_CREDENTIAL";
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Catalog")]
 pub(super) struct CatalogArguments {
-    /// Take catalog and credential from the pipeline in this manifest that writes the table
+    /// Take catalog and credential from the pipeline in this manifest that writes the table; nothing else here is then looked at
     #[arg(short, long, value_name = "MANIFEST")]
     file: Option<PathBuf>,
     /// Where the catalog is, as `http://catalog:8181` or `sqlite:///var/lake/catalog.db`

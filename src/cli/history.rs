@@ -48,6 +48,10 @@ enum Output {
 }
 
 pub(super) async fn history(arguments: Arguments, out: &mut dyn Write) -> Result<Exit, Error> {
+    let span = arguments.from.zip(arguments.before);
+    if span.is_some_and(|(from_us, before_us)| from_us >= before_us) {
+        return Err(Error::EmptyInterval);
+    }
     let catalog = arguments.catalog.resolve(&arguments.table)?;
     let reader = sensor::Reader::open(&catalog, &arguments.table).await?;
     let record = reader.record().await?;

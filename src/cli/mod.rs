@@ -175,6 +175,9 @@ enum Error {
     /// A table could not be read.
     #[error(transparent)]
     Sensor(#[from] crate::sensor::Error),
+    /// An interval without an instant in it: whatever is asked of it would be answered with yes.
+    #[error("the interval is empty: write a --from that lies before --before")]
+    EmptyInterval,
     /// A stretch that cannot be retracted.
     #[error("{0}")]
     Retraction(String),
@@ -222,9 +225,11 @@ impl Error {
             | Self::Demo(_)
             | Self::TooLittle { .. }
             | Self::Picture { .. } => Exit::NotYet,
-            Self::Catalog(_) | Self::Files(_) | Self::Retraction(_) | Self::History { .. } => {
-                Exit::Usage
-            }
+            Self::Catalog(_)
+            | Self::Files(_)
+            | Self::EmptyInterval
+            | Self::Retraction(_)
+            | Self::History { .. } => Exit::Usage,
             Self::Order(error) => match error.reason() {
                 Reason::TableNotFound => Exit::NoTable,
                 Reason::SpecInvalid => Exit::Usage,

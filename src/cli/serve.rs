@@ -17,6 +17,7 @@ use crate::{
         clock::Clock,
         http::{self, Admin},
     },
+    sensor::chain,
     sink::{GRACE, Worker, WorkerSettings},
 };
 
@@ -130,6 +131,7 @@ async fn feed(worker: &Worker, source: Source, stop: &CancellationToken) {
         }
         Source::Folder(folder) => folder,
     };
+    let mut told = None;
     while !stop.is_cancelled() {
         let looked = tokio::task::spawn_blocking(move || {
             let found = folder.look();
@@ -140,14 +142,23 @@ async fn feed(worker: &Worker, source: Source, stop: &CancellationToken) {
             return stop.cancelled().await;
         };
         folder = back;
-        match found {
-            Ok(Some(specs)) => tokio::select! {
+        let outage = found.as_ref().err().map(|error| chain(error));
+        if outage != told {
+            // Once an outage: it is read again all the while.
+            if let Some(error) = &outage {
+                warn!(
+                    error,
+                    "the folder of specifications cannot be read; what runs goes on"
+                );
+            } else {
+                info!("the folder of specifications can be read again");
+            }
+            told = outage;
+        }
+        if let Ok(Some(specs)) = found {
+            tokio::select! {
                 () = worker.set_pipelines(specs) => {}
                 () = stop.cancelled() => {}
-            },
-            Ok(None) => {}
-            Err(error) => {
-                warn!(%error, "the folder of specifications cannot be read; what runs goes on");
             }
         }
         tokio::select! {

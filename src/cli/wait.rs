@@ -108,7 +108,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "LENGTH", default_value = "1h", value_parser = span)]
     timeout: Duration,
     /// How often to ask
-    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = span)]
+    #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = pause)]
     every: Duration,
     /// How to answer
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -119,6 +119,12 @@ pub(super) struct Arguments {
 
 pub(super) async fn wait(arguments: Arguments, out: &mut dyn Write) -> Result<Exit, Error> {
     process::start_logging(LogFormat::Text, None)?;
+    if arguments
+        .from
+        .is_some_and(|from_us| from_us >= arguments.before)
+    {
+        return Err(Error::EmptyInterval);
+    }
     let question = Question {
         from_us: arguments.from,
         before_us: arguments.before,
@@ -182,6 +188,14 @@ fn systems(accepted: &[Accepted]) -> BTreeSet<System> {
 pub(super) fn instant(text: &str) -> Result<i64, String> {
     parse_instant_us(text)
         .ok_or_else(|| "write an instant with its offset, as 2026-11-30T13:00Z".to_owned())
+}
+
+/// Without any pause a wait would do nothing but ask.
+fn pause(text: &str) -> Result<Duration, String> {
+    let every = span(text)?;
+    let least = Duration::from_millis(100);
+    let refused = || "write a length of 100ms at least".to_owned();
+    (every >= least).then_some(every).ok_or_else(refused)
 }
 
 fn span(text: &str) -> Result<Duration, String> {

@@ -88,6 +88,8 @@ pub struct CatalogSettings {
     pub token: Option<Secret>,
     /// Time one call may take.
     pub deadline: Duration,
+    /// SQLite: whether the file is made, with its folder, where it is missing.
+    pub create: bool,
 }
 
 impl CatalogSettings {
@@ -119,6 +121,7 @@ impl CatalogSettings {
             credential: None,
             token: None,
             deadline: CALL_DEADLINE,
+            create: true,
         }
     }
 }
@@ -213,13 +216,17 @@ async fn open_rest(settings: &CatalogSettings, uri: &str) -> Result<Arc<dyn Cata
     Ok(Arc::new(catalog))
 }
 
-/// The address as the driver wants it, password included, and how it writes parameters. A missing SQLite file is created.
+/// The address as the driver wants it, password included, and how it writes parameters. A missing SQLite file is created
+/// where the settings say so.
 pub(super) async fn sql_uri(
     settings: &CatalogSettings,
     uri: &str,
 ) -> Result<(String, SqlBindStyle), Error> {
     if uri.starts_with("sqlite:") {
-        return Ok((prepare_sqlite(uri).await?, SqlBindStyle::QMark));
+        return Ok((
+            prepare_sqlite(uri, settings.create).await?,
+            SqlBindStyle::QMark,
+        ));
     }
     if uri.starts_with("postgres://") || uri.starts_with("postgresql://") {
         let uri = with_password(uri, settings.credential.as_ref())?;
@@ -259,8 +266,8 @@ fn opening(settings: &CatalogSettings, source: iceberg::Error) -> Error {
     }
 }
 
-/// Creates the file when missing and sets what lets several processes share it; the mode stays in the file.
-async fn prepare_sqlite(uri: &str) -> Result<String, Error> {
+/// Creates the file when missing, if it may, and sets what lets several processes share it; the mode stays in the file.
+async fn prepare_sqlite(uri: &str, create: bool) -> Result<String, Error> {
     let invalid = |problem: String| Error::Settings {
         field: "sink.catalog.uri",
         value: uri.to_owned(),
@@ -273,6 +280,9 @@ async fn prepare_sqlite(uri: &str) -> Result<String, Error> {
         return Err(invalid(
             "a catalog in memory is lost between two connections; name a file: sqlite:///path/to/file".to_owned(),
         ));
+    }
+    if !create && !file.exists() {
+        return Err(invalid("there is no such file".to_owned()));
     }
     if let Some(folder) = file
         .parent()

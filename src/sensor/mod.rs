@@ -98,7 +98,11 @@ pub fn address(
     catalog: &Catalog,
     table: &TableName,
 ) -> Result<(CatalogSettings, TableIdent), Error> {
-    let settings = CatalogSettings::of(&catalog.settings, catalog.credential.clone());
+    let settings = CatalogSettings {
+        // A mistyped path must not be answered by a catalog that is there from now on and has no tables.
+        create: false,
+        ..CatalogSettings::of(&catalog.settings, catalog.credential.clone())
+    };
     let parts = table.namespace.iter().chain([&table.name]);
     let ident = TableIdent::from_strs(parts).map_err(|source| Error::Name {
         table: table.clone(),
@@ -456,7 +460,7 @@ fn waits_for(verdict: &Verdict, reading: &Reading, question: &Question) -> Strin
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
