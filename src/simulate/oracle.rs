@@ -341,8 +341,10 @@ impl Oracle {
                 .map(|(topic, _)| topic.as_str())
                 .collect();
             let is_new = |log: &LogId| {
-                let topic = &broker.topics[broker.logs[*log].topic].name;
-                !known.contains(log) && named.contains(&**topic)
+                let topic = &broker.topics[broker.logs[*log].topic];
+                // A topic that was deleted before anybody read it is no part of what was claimed.
+                let there = topic.logs.contains(log);
+                there && !known.contains(log) && named.contains(&*topic.name)
             };
             let unknown = (0..broker.logs.len()).filter(is_new);
             stretches.extend(unknown.map(|log| (log, 0, i64::MAX)));
