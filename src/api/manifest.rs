@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, fmt};
 use kube::CustomResourceExt;
 use regex::Regex;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{
     effective::{Broken, resolve},
@@ -511,30 +511,54 @@ fn pruned(object: &Value, found: &Findings) -> Result<IngestionPipeline, String>
     serde_json::from_value(object).map_err(|error| error.to_string())
 }
 
-/// What stands in for a field that has to be there, while the rules of the others are checked. What the rules find about it is
-/// not told: the field is known to be wrong.
-const STAND_INS: [(&str, &str); 8] = [
-    ("metadata.name", "stand-in"),
-    ("spec.source.format", "DebeziumJson"),
-    ("spec.source.kafka.bootstrapServers", "stand-in:9092"),
-    ("spec.sink.table", "stand.in"),
-    ("spec.sink.catalog.type", "Rest"),
-    ("spec.sink.catalog.uri", "http://stand-in"),
-    ("spec.sink.schema[].name", "stand_in"),
-    ("spec.sink.schema[].type", "string"),
-];
+/// What stands in for a field or an entry that has to be there, while the rules of the others are checked. What the rules find
+/// about it is not told: the field is known to be wrong. `shape`: its path without the numbers of entries.
+fn stand_in_for(shape: &str) -> Option<Value> {
+    let catalog = || json!({"type": "Rest", "uri": "http://stand-in"});
+    let kafka = || json!({"bootstrapServers": "stand-in:9092", "topics": ["stand-in"]});
+    Some(match shape {
+        "spec.source" => json!({"kafka": kafka(), "format": "DebeziumJson"}),
+        "spec.source.kafka" => kafka(),
+        "spec.source.kafka.bootstrapServers" => "stand-in:9092".into(),
+        "spec.source.format" => "DebeziumJson".into(),
+        "metadata.name"
+        | "spec.source.kafka.topics[]"
+        | "spec.source.deadLetter.topic"
+        | "spec.sink.catalog.credentialRef.key"
+        | "spec.sink.catalog.credentialRef.name" => "stand-in".into(),
+        "spec.source.accept.topicIds[]" => "00000000-0000-0000-0000-000000000000".into(),
+        "spec.sink" => json!({"catalog": catalog(), "table": "stand.in"}),
+        "spec.sink.catalog" => catalog(),
+        "spec.sink.catalog.type" => "Rest".into(),
+        "spec.sink.catalog.uri" => "http://stand-in".into(),
+        "spec.sink.table" => "stand.in".into(),
+        "spec.sink.schema[]" => json!({"name": "stand_in", "type": "string"}),
+        "spec.sink.schema[].name" => "stand_in".into(),
+        "spec.sink.schema[].type" => "string".into(),
+        "spec.finalization.terms[]" => "Minimum".into(),
+        "spec.finalization.alsoWrite[]" => "KafkaConnect".into(),
+        _ => return None,
+    })
+}
 
 fn stand_in(object: &mut Value, path: &str) {
     let shape: String = path
         .chars()
         .filter(|letter| !letter.is_ascii_digit())
         .collect();
-    let Some((_, value)) = STAND_INS.iter().find(|(needed, _)| *needed == shape) else {
+    let Some(value) = stand_in_for(&shape) else {
         return;
     };
     let (pointer, last) = pointer_of(path);
-    if let Some(Value::Object(fields)) = object.pointer_mut(&pointer) {
-        fields.insert(last, Value::from(*value));
+    match object.pointer_mut(&pointer) {
+        Some(Value::Object(fields)) => drop(fields.insert(last, value)),
+        Some(Value::Array(items)) => {
+            let at = last.parse().ok();
+            if let Some(item) = at.and_then(|at: usize| items.get_mut(at)) {
+                *item = value;
+            }
+        }
+        _ => {}
     }
 }
 
@@ -607,6 +631,58 @@ spec:
             );
         }
         assert_eq!(found.len(), paths.len(), "{found:#?}");
+    }
+
+    /// Paths of the schema that cannot be left out without making the whole unreadable: required fields, and entries of lists.
+    fn needed(schema: &Value, path: &str, list: &mut Vec<String>) {
+        let required = schema["required"].as_array().into_iter().flatten();
+        let required: Vec<&str> = required.filter_map(Value::as_str).collect();
+        for (field, of_field) in schema["properties"].as_object().into_iter().flatten() {
+            let below = format!("{path}.{field}");
+            if required.contains(&field.as_str()) {
+                list.push(below.clone());
+            }
+            needed(of_field, &below, list);
+        }
+        if schema["items"].is_object() {
+            let below = format!("{path}[0]");
+            list.push(below.clone());
+            needed(&schema["items"], &below, list);
+        }
+    }
+
+    /// The same for every such place there is: something of another kind, and nothing at all.
+    #[test]
+    fn no_wrong_field_or_entry_hides_the_rules_of_the_others() {
+        let text = format!(
+            "{GOOD}    schema: [{{name: id, type: long, key: true}}]\n  finalization: {{cell: 7h, terms: [Minimum], alsoWrite: [Flink]}}\n"
+        );
+        let mut whole: Value = serde_yaml::from_str(&text).unwrap();
+        let spec = &mut whole["spec"];
+        spec["source"]["deadLetter"] = json!({"topic": "dead"});
+        spec["source"]["accept"] = json!({"topicIds": ["11111111-2222-4333-8444-555555555555"]});
+        spec["sink"]["catalog"]["credentialRef"] = json!({"name": "n", "key": "k"});
+        let mut places = Vec::new();
+        needed(&schema()["properties"]["spec"], "spec", &mut places);
+        assert!(places.len() > 15, "{places:?}");
+        for (place, wrong) in places
+            .iter()
+            .flat_map(|place| [(place, Value::from(5)), (place, Value::Null)])
+        {
+            let (parent, last) = pointer_of(place);
+            let mut object = whole.clone();
+            match object.pointer_mut(&parent).expect(place) {
+                Value::Array(items) => items[0] = wrong,
+                parent => parent[last] = wrong,
+            }
+            let found = faults(&object.to_string());
+            for path in [place, "spec.finalization.cell"] {
+                assert!(
+                    found.iter().any(|fault| fault.contains(path)),
+                    "{path} with {place}: {found:#?}"
+                );
+            }
+        }
     }
 
     fn faults(text: &str) -> Vec<String> {
