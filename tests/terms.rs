@@ -229,12 +229,14 @@ fn a_heartbeat_table_closes_the_cells_of_a_silent_topic() {
         let hold = pipeline.hold.as_ref();
         hold.is_some_and(|hold| hold.reason == Reason::ConnectorSilent)
     });
-    let age = worker.metrics.encode();
-    let age = age
-        .lines()
-        .find(|line| line.starts_with("tidemark_heartbeat_age_seconds{"))
-        .and_then(|line| line.rsplit(' ').next()?.parse::<i64>().ok());
-    assert!(age.is_some_and(|age| age >= 1), "{age:?}");
+    worker.wait("a heartbeat that ages", |_| {
+        let metrics = worker.metrics.encode();
+        let age = metrics
+            .lines()
+            .find(|line| line.starts_with("tidemark_heartbeat_age_seconds{"))
+            .and_then(|line| line.rsplit(' ').next()?.parse::<i64>().ok());
+        age.is_some_and(|age| age >= 1)
+    });
     worker.stop();
     assert!(on_table(&namespace) <= last_us - DELAY_US);
     assert_eq!(evidence(&namespace).as_deref(), Some("heartbeat"));
