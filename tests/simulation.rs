@@ -1,4 +1,4 @@
-//! Whole histories from seeds against the oracle, as many as fit in two minutes and ten thousand at least.
+//! Whole histories from seeds against the oracle: ten thousand, the same ones on every machine.
 //!
 //! What they held is printed: `cargo test --test tidemark simulation -- --nocapture`.
 
@@ -11,7 +11,7 @@ fn no_promise_is_broken_in_ten_thousand_histories_that_leave_nothing_out() {
     let report = run(&Options {
         histories: 10_000,
         seed: 1,
-        at_least: Duration::from_mins(2),
+        at_least: Duration::ZERO,
         threads: thread::available_parallelism().map_or(1, usize::from),
     });
     eprintln!("{}\nseconds {}", report.tally, report.elapsed.as_secs());
