@@ -3,6 +3,7 @@
 //! Of a log every record is kept for the oracle, also of one that was deleted. A row knows what it is in truth; only the oracle
 //! looks at that.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use uuid::Uuid;
@@ -12,6 +13,9 @@ use crate::cdc::{NO_TIME, Snapshot};
 
 /// A number of a log, for ever.
 pub(super) type LogId = usize;
+
+/// Logs by topic and partition.
+pub(super) type Logs = BTreeMap<(String, i32), LogId>;
 
 /// What a row is in truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +146,16 @@ impl Broker {
     pub(super) fn present(&self) -> Vec<LogId> {
         let logs = self.topics.iter().flat_map(|topic| topic.logs.iter());
         logs.copied().collect()
+    }
+
+    /// The logs of all names, as of now.
+    pub(super) fn logs_now(&self) -> Logs {
+        let named = |log: &LogId| {
+            let known = &self.logs[*log];
+            let topic = self.topics[known.topic].name.to_string();
+            ((topic, known.partition), *log)
+        };
+        self.present().iter().map(named).collect()
     }
 
     /// The log of a name, as of now.

@@ -156,6 +156,7 @@ impl World {
         session.expect("just opened").under_way = Some(UnderWay {
             errand,
             files: Vec::new(),
+            logs: Rc::new(self.broker.logs_now()),
             commit_id,
             lost_answer: false,
             ready: None,

@@ -71,3 +71,12 @@ fn a_commit_that_was_rolled_back_is_not_taken_for_an_expired_one() {
         "histories/a_commit_that_was_rolled_back_is_not_taken_for_an_expired_one.json"
     ));
 }
+
+/// Rolled back with `onRollback: KeepOffsets`, the offsets of the old topic were sent when it was made anew: the oracle took them
+/// for those of the new one, and what was read of that for lost.
+#[test]
+fn offsets_are_those_of_the_topic_that_was_asked_for() {
+    assert_good(include_str!(
+        "histories/an_anchor_lands_after_its_topic_was_made_anew.json"
+    ));
+}

@@ -130,6 +130,7 @@ impl World {
             base_id: loaded.main_id,
             plan,
             contribution,
+            logs: Rc::clone(&under_way.logs),
         });
         Attempted::On
     }
@@ -171,9 +172,8 @@ impl World {
         self.note_commit(ready);
         let news = &ready.contribution;
         let log = |topic: &str, partition: i32| {
-            self.broker
-                .find(topic, partition)
-                .ok_or_else(|| breach("I5", format!("{topic}/{partition} is not there")))
+            let found = ready.logs.get(&(topic.to_owned(), partition)).copied();
+            found.ok_or_else(|| breach("I5", format!("{topic}/{partition} is not there")))
         };
         let mut moves: Vec<(Name, LogId, i64)> = Vec::new();
         for anchor in &news.anchors {

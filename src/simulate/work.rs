@@ -3,6 +3,7 @@
 //! The order of the steps is the sink's; so are the decisions, which its pure files take. Between any two steps anything may
 //! happen to the cluster, the table and the other workers.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -183,6 +184,7 @@ impl World {
             }
         }
         answer.topics = topics.unwrap_or_default();
+        session.logs = Rc::new(self.broker.logs_now());
         session.asking = Some(answer);
     }
 
@@ -226,6 +228,7 @@ impl World {
         session.under_way = Some(UnderWay {
             errand,
             files,
+            logs: Rc::clone(&session.logs),
             commit_id,
             lost_answer: false,
             ready: None,

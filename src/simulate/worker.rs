@@ -4,12 +4,13 @@
 //! rows in them.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::broker::{Log, LogId, Row, What};
+use super::broker::{Log, LogId, Logs, Row, What};
 use super::plan::Settings;
 use super::rules::Rules;
 use crate::cdc::{Op, RowFacts, SourcePartition};
@@ -51,12 +52,16 @@ pub(super) struct Ready {
     pub base_id: Option<i64>,
     pub plan: Plan,
     pub contribution: Contribution,
+    /// See [`UnderWay::logs`].
+    pub logs: Rc<Logs>,
 }
 
 /// An errand on its way.
 pub(super) struct UnderWay {
     pub errand: Errand,
     pub files: Vec<(LogId, i64)>,
+    /// Whose offsets its anchors and jumps are: a topic may be made anew before they land.
+    pub logs: Rc<Logs>,
     pub commit_id: Uuid,
     pub lost_answer: bool,
     pub ready: Option<Ready>,
@@ -76,6 +81,8 @@ pub(super) struct Session {
     files: Vec<(LogId, i64)>,
     /// The answer on its way, and when it was asked for.
     pub asking: Option<Answer>,
+    /// The logs as they were when it was asked.
+    pub logs: Rc<Logs>,
     pub answer: Option<Answer>,
     pub under_way: Option<UnderWay>,
     /// Whether the start is settled and rows are read.
@@ -105,6 +112,7 @@ impl Session {
             slots: Vec::new(),
             files: Vec::new(),
             asking: None,
+            logs: Rc::default(),
             answer: None,
             under_way: None,
             reading: false,
