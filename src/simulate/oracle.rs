@@ -132,7 +132,7 @@ impl Oracle {
     /// Takes in a commit of ours, and judges it by its parent.
     pub(super) fn commit(&mut self, commit: &Committed<'_>, broker: &Broker) -> Found {
         let mut content = self.content(commit.parent_id);
-        self.note_joins(commit, &content);
+        let joins = self.note_joins(commit, &content);
         content
             .held
             .retain(|(topic, _), _| !commit.retired.contains(topic));
@@ -192,23 +192,27 @@ impl Oracle {
                 format!("the summary says {twin:?}, the properties {said:?}"),
             ));
         }
-        self.judge_step(&said)?;
+        self.judge_step(&said, joins)?;
         self.judge_counts(commit, broker)?;
         self.entries
             .insert(commit.snapshot_id, Entry { content, said });
         Ok(())
     }
 
-    fn note_joins(&mut self, commit: &Committed<'_>, before: &Content) {
+    /// Tells whether a topic comes to what was there: after a roll-back behind its commit it does so again.
+    fn note_joins(&mut self, commit: &Committed<'_>, before: &Content) -> bool {
+        let mut joins = false;
         let claim_us = self
             .own(commit.parent_id)
             .and_then(|parent| self.entries[&parent].said.before_us);
         for ((topic, _), log, _) in &commit.moves {
             let known = before.held.keys().any(|(known, _)| known == topic);
+            joins |= !known && !before.held.is_empty();
             if let (true, false, Some(claim_us)) = (commit.backfill, known, claim_us) {
                 self.backfilled.insert(*log, claim_us);
             }
         }
+        joins
     }
 
     /// Something happened that may take a claim back.
@@ -217,7 +221,7 @@ impl Oracle {
     }
 
     /// A claim falls only with a step of its epoch, also against commits that are gone; and a step has a cause.
-    fn judge_step(&mut self, said: &Said) -> Found {
+    fn judge_step(&mut self, said: &Said, joins: bool) -> Found {
         let before = self.last.replace(said.clone()).unwrap_or_else(|| Said {
             epoch: said.epoch,
             ..Said::default()
@@ -225,7 +229,7 @@ impl Oracle {
         let stepped = said.epoch > before.epoch;
         if said.epoch < before.epoch
             || !stepped && said.before_us < before.before_us
-            || stepped && !self.may_step
+            || stepped && !self.may_step && !joins
         {
             return Err(breach("I4", format!("{before:?} is followed by {said:?}")));
         }

@@ -80,3 +80,12 @@ fn offsets_are_those_of_the_topic_that_was_asked_for() {
         "histories/an_anchor_lands_after_its_topic_was_made_anew.json"
     ));
 }
+
+/// Rolled back behind the join while a worker was just opening: the roll-back is one step of the epoch, the topic that joins again
+/// the next, and the oracle knew of one cause only.
+#[test]
+fn a_topic_whose_join_was_rolled_back_joins_again() {
+    assert_good(include_str!(
+        "histories/a_topic_whose_join_was_rolled_back_joins_again.json"
+    ));
+}
