@@ -12,10 +12,10 @@ demo:
 	.ci/needs build
 	cargo run --quiet --locked -- demo
 
-# Unit, property and integration tests, the latter against a real Kafka broker and a real Iceberg REST catalog.
+# Unit, property and integration tests, the latter against a real Kafka broker, a real Iceberg REST catalog and a real Kubernetes API server.
 test:
 	.ci/needs test
-	tests/servers/lay kafka catalog readers spark >/dev/null
+	tests/servers/lay kafka catalog readers spark kubernetes >/dev/null
 	$(CARGO) test --locked
 
 # The long list of faults: 300 rounds, servers away for minutes, a full disk, a stepped clock. Takes twenty minutes; as root.
