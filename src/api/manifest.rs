@@ -537,6 +537,7 @@ fn stand_in_for(shape: &str) -> Option<Value> {
         "spec.sink.schema[].type" => "string".into(),
         "spec.finalization.terms[]" => "Minimum".into(),
         "spec.finalization.alsoWrite[]" => "KafkaConnect".into(),
+        "spec.worker.tolerations[]" => json!({}),
         _ => return None,
     })
 }
@@ -662,6 +663,7 @@ spec:
         spec["source"]["deadLetter"] = json!({"topic": "dead"});
         spec["source"]["accept"] = json!({"topicIds": ["11111111-2222-4333-8444-555555555555"]});
         spec["sink"]["catalog"]["credentialRef"] = json!({"name": "n", "key": "k"});
+        spec["worker"] = json!({"tolerations": [{"key": "spot"}]});
         let mut places = Vec::new();
         needed(&schema()["properties"]["spec"], "spec", &mut places);
         assert!(places.len() > 15, "{places:?}");

@@ -8,11 +8,16 @@ use kube::CustomResourceExt;
 
 pub mod condition;
 pub mod effective;
+pub mod gate;
 mod hold;
 pub mod manifest;
 pub mod pipeline;
+pub mod pod;
+pub mod policy;
 mod progress;
 pub mod quantity;
+pub mod schema;
+pub mod status;
 pub mod worker;
 
 pub use condition::Reason;
@@ -26,7 +31,26 @@ pub use worker::{EffectiveSpec, Progress};
 /// Never: a definition can be written as YAML.
 #[must_use]
 pub fn custom_resource_definitions() -> Vec<(&'static str, String)> {
-    let pipeline = serde_yaml::to_string(&pipeline::IngestionPipeline::crd())
-        .expect("a custom resource definition is valid YAML");
-    vec![("ingestionpipelines.tidemark.dev.yaml", pipeline)]
+    [
+        (
+            "finalizationgates.tidemark.dev.yaml",
+            gate::FinalizationGate::crd(),
+        ),
+        (
+            "ingestionpipelines.tidemark.dev.yaml",
+            pipeline::IngestionPipeline::crd(),
+        ),
+        (
+            "ingestionpolicies.tidemark.dev.yaml",
+            policy::IngestionPolicy::crd(),
+        ),
+    ]
+    .map(|(name, definition)| {
+        let text = serde_yaml::to_string(&definition);
+        (
+            name,
+            text.expect("a custom resource definition is valid YAML"),
+        )
+    })
+    .into()
 }

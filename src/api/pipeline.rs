@@ -13,13 +13,18 @@
 use std::collections::BTreeMap;
 
 use kube::{CustomResource, KubeSchema};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::worker::{
-    AlsoWrite, CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, Quantile,
-    SecretRef, Term,
+use super::{
+    pod::WorkerSpec,
+    schema::inline_schema,
+    status::IngestionPipelineStatus,
+    worker::{
+        AlsoWrite, CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, Quantile,
+        SecretRef, Term,
+    },
 };
 
 /// A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.
@@ -35,10 +40,23 @@ use super::worker::{
     category = "tidemark",
     doc = "A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.",
     derive = "PartialEq",
-    printcolumn = r#"{"name": "Table", "type": "string", "jsonPath": ".spec.sink.table", "description": "The table it writes."}"#,
-    printcolumn = r#"{"name": "Format", "type": "string", "jsonPath": ".spec.source.format", "description": "What the messages are."}"#,
-    printcolumn = r#"{"name": "Suspended", "type": "boolean", "jsonPath": ".spec.suspend", "description": "Whether it is asked to stand still."}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+    status = "IngestionPipelineStatus",
+    scale(
+        spec_replicas_path = ".spec.worker.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    selectable = ".spec.sink.table",
+    selectable = ".spec.source.format",
+    printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status", "description": "Whether rows are read and committed."}"#,
+    printcolumn = r#"{"name": "Final before", "type": "string", "jsonPath": ".status.finalizedBefore", "description": "Every row with an event time before it is in the table."}"#,
+    printcolumn = r#"{"name": "Evidence", "type": "string", "jsonPath": ".status.evidence", "description": "Which terms that rests on."}"#,
+    printcolumn = r#"{"name": "Lag", "type": "string", "jsonPath": ".status.lag", "description": "How many rows are still to be read, in steps."}"#,
+    printcolumn = r#"{"name": "Replicas", "type": "integer", "jsonPath": ".status.replicas", "description": "How many workers there are."}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name": "Holds", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Advancing\")].reason", "priority": 1, "description": "What holds the next cell."}"#,
+    printcolumn = r#"{"name": "Table", "type": "string", "jsonPath": ".spec.sink.table", "priority": 1, "description": "The table it writes."}"#,
+    printcolumn = r#"{"name": "Suspended", "type": "boolean", "jsonPath": ".spec.suspend", "priority": 1, "description": "Whether it is asked to stand still."}"#
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -494,23 +512,6 @@ pub struct FinalizationSpec {
     pub also_write: Option<Vec<AlsoWrite>>,
 }
 
-/// How many workers run a pipeline and what each may use.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct WorkerSpec {
-    /// How many workers share the partitions, from 1 to 64. Built-in default 1. `tidemark run` is one of them.
-    ///
-    /// With one the partitions are assigned without a group; a second copy by accident is harmless, the table fences it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 64))]
-    pub replicas: Option<u32>,
-    /// How many bytes of rows and open files a worker holds, from `16Mi` to `64Gi`. Built-in default `256Mi`.
-    ///
-    /// Reaching it closes files early; it does not commit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_budget: Option<BytesText>,
-}
-
 /// Where reading starts.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartFromName {
@@ -559,29 +560,10 @@ pub struct BytesText(pub String);
 #[serde(transparent)]
 pub struct InstantText(pub String);
 
-/// Types that stand in a schema inline, under the description of their field.
-macro_rules! inline_schema {
-    ($($type:ident: $schema:tt;)*) => {$(
-        impl JsonSchema for $type {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($type).into()
-            }
-
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!($schema)
-            }
-        }
-    )*};
-}
-
 /// Stand-ins for enums of [`super::worker`], which know no schema.
 macro_rules! schema_names {
     ($($name:ident)*) => {$(
-        struct $name;
+        pub(super) struct $name;
     )*};
 }
 

@@ -18,7 +18,9 @@ use crate::api::{
 #[must_use]
 pub fn pages() -> Vec<(&'static str, String)> {
     vec![
-        ("pipeline.md", pipeline()),
+        ("pipeline.md", kind("IngestionPipeline")),
+        ("policy.md", kind("IngestionPolicy")),
+        ("gate.md", kind("FinalizationGate")),
         ("conditions.md", conditions()),
         ("cli.md", commands()),
     ]
@@ -77,14 +79,19 @@ fn commands() -> String {
     page
 }
 
-fn pipeline() -> String {
-    let mut page = String::from(
-        "# IngestionPipeline\n\nWritten by `cargo test generated`. What is left out has its built-in default; nothing is written into the object.\n",
+/// The page of one kind: its specification, then its status.
+fn kind(kind: &str) -> String {
+    let mut page = format!(
+        "# {kind}\n\nWritten by `cargo test generated`. What is left out has its built-in default; nothing is written into the object.\n"
     );
     for (_, definition) in custom_resource_definitions() {
         let definition: Value = serde_yaml::from_str(&definition).expect("it was written as YAML");
-        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        fields(&schema["properties"]["spec"], "spec", &mut page);
+        if definition["spec"]["names"]["kind"] == *kind {
+            let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            for part in ["spec", "status"] {
+                fields(&schema["properties"][part], part, &mut page);
+            }
+        }
     }
     page
 }

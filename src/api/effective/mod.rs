@@ -12,10 +12,8 @@ use serde_json::{Value, json};
 
 use super::{
     manifest::{Fault, shown},
-    pipeline::{
-        BytesText, FinalizationSpec, IngestionPipeline, IngestionPipelineSpec, LengthText,
-        WorkerSpec,
-    },
+    pipeline::{BytesText, FinalizationSpec, IngestionPipeline, IngestionPipelineSpec, LengthText},
+    pod::WorkerSpec,
     quantity::{bytes, length, parse_bytes, parse_instant_us, parse_length_us},
     worker::{
         AlsoWrite, CompleteFrom, EffectiveSpec, EventTime, Finalization, Format, Heartbeat, Sink,
