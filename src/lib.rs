@@ -5,6 +5,7 @@
 //! - `cli`: the commands of the program.
 //! - `demo`: the whole pipeline in one process: an embedded broker, a generator of changes, the worker, and a judge.
 //! - `simulate`: whole histories from a seed, judged by an oracle: how the claim is shown to be right.
+//! - `operator`: the fleet: what the custom resources ask for, made so in the cluster, and what is said of it.
 //! - `sensor`: reading a table's claim, and waiting for it.
 //! - `sink`: one worker: pipelines from topics into tables, exactly once; accumulators and commit processors.
 //! - `kafka`: the source: assignment, positions, end offsets, identity of cluster and topic, dead letters.
@@ -20,6 +21,7 @@ pub mod cli;
 pub mod demo;
 pub mod kafka;
 pub mod lake;
+pub mod operator;
 pub mod process;
 pub mod sensor;
 pub mod simulate;

@@ -10,6 +10,7 @@ use regex::Regex;
 use strum::IntoEnumIterator;
 use tidemark::{
     api::condition::Reason,
+    operator::counts::Counts,
     process::{Metrics, clock::Clock},
     sink::{GRACE, Worker, WorkerSettings},
 };
@@ -30,7 +31,7 @@ const ROOMS: [&[&str]; 11] = [
 ];
 
 /// Rooms and files that see no disk, no network, no clock and no chance.
-const PURE: [&str; 17] = [
+const PURE: [&str; 20] = [
     "src/watermark/",
     "src/api/",
     "src/cdc/",
@@ -40,6 +41,9 @@ const PURE: [&str; 17] = [
     "src/sink/errand.rs",
     "src/sink/fence.rs",
     "src/sink/tracks.rs",
+    "src/operator/status/",
+    "src/operator/writer/budget.rs",
+    "src/operator/writer/queue.rs",
     "src/sensor/foreign.rs",
     "src/sensor/frontiers.rs",
     "src/sensor/history.rs",
@@ -335,7 +339,7 @@ fn every_reason_stands_in_the_documentation() {
     }
 }
 
-/// Every metric of a worker: its name as it is scraped, but for the `_total` of counters, and what it says.
+/// Every metric of a worker and of an operator: its name as it is scraped, but for the `_total` of counters, and what it says.
 pub(crate) fn metrics() -> Vec<(String, String)> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -349,6 +353,7 @@ pub(crate) fn metrics() -> Vec<(String, String)> {
         metrics: metrics.clone(),
         grace: GRACE,
     });
+    let _counts = Counts::register(&metrics);
     // A family without a series is not scraped, so the registry is looked at from within.
     let registry = metrics.register(|registry| format!("{registry:?}"));
     let descriptor = Regex::new(

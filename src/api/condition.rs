@@ -91,6 +91,12 @@ pub enum Reason {
     Stopping,
     /// A part of the program has failed. It begins again by itself.
     Crashed,
+    /// A worker has not answered the operator for a while. What it claimed stays true.
+    WorkerUnreachable,
+    /// A change is accepted and waits for its turn in a wave.
+    RolloutPending,
+    /// The API server does not take what is to run.
+    ApplyFailed,
 
     // The specification.
     /// A field is wrong, or two fields do not go together.
@@ -199,6 +205,23 @@ pub enum Reason {
     TopicJoined,
     /// Another pipeline writes to the table from now on, or goes on after it was drained.
     WriterJoined,
+
+    // What a gate waits for.
+    /// The table's claim has not got there.
+    NotFinal,
+    /// Rows of the time that is waited for are missing for good.
+    RowsMissing,
+    /// The table has a claim that does not count.
+    ClaimHeld,
+    /// The table is complete there, but not by the accepted terms alone.
+    OtherEvidence,
+    /// There is no such pipeline, or none that writes the table.
+    PipelineNotFound,
+
+    // The last, as serde wants it.
+    /// Another version of the program says something that this one does not know.
+    #[serde(other)]
+    Unrecognized,
 }
 
 impl Reason {
@@ -208,12 +231,42 @@ impl Reason {
         self.into()
     }
 
+    /// Whether nothing is wrong, so that there is nothing to do.
+    #[must_use]
+    pub fn is_usual(self) -> bool {
+        matches!(self, Self::AsExpected | Self::Idle)
+    }
+
+    /// Whether the table's claim does not count while a worker says so: its history does not hold the commit that the claim is
+    /// true for.
+    #[must_use]
+    pub fn voids_claim(self) -> bool {
+        matches!(
+            self,
+            Self::TableRecreated
+                | Self::TableReplaced
+                | Self::LineageUnknown
+                | Self::CherryPicked
+                | Self::RolledBack
+                | Self::StateUnreadable
+        )
+    }
+
+    /// The reason of a name; a name that this version does not know is [`Reason::Unrecognized`].
+    #[must_use]
+    pub fn of_label(label: &str) -> Self {
+        let mut all = <Self as strum::IntoEnumIterator>::iter();
+        all.find(|reason| reason.label() == label)
+            .unwrap_or(Self::Unrecognized)
+    }
+
     /// What a person does about it; for a state that ends by itself, when that is.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         self.of_course()
             .or_else(|| self.of_the_source())
             .or_else(|| self.of_the_table())
+            .or_else(|| self.of_a_gate())
             .unwrap_or_else(|| self.of_a_hold())
     }
 
@@ -225,6 +278,18 @@ impl Reason {
             Self::Stopping => "ends by itself within the grace period",
             Self::Crashed => {
                 "report it with the log; the pipeline begins again from what the table holds"
+            }
+            Self::WorkerUnreachable => {
+                "see whether the pod runs, and whether a network policy keeps the operator from its port 8080"
+            }
+            Self::Unrecognized => {
+                "run the operator in the version of its workers, or in a later one"
+            }
+            Self::RolloutPending => {
+                "ends when those before it are well; rollout of the policy says how many go at once"
+            }
+            Self::ApplyFailed => {
+                "see what the API server says: a quota, a right of the operator, or an admission rule; it is tried again by itself"
             }
             Self::SpecInvalid => "correct the fields that the message names",
             Self::SecretMissing => {
@@ -322,6 +387,23 @@ impl Reason {
             Self::CommitConflict | Self::CommitUnknown | Self::Fenced => {
                 "nothing to do: it is settled by reading the table again"
             }
+            _ => return None,
+        })
+    }
+
+    fn of_a_gate(self) -> Option<&'static str> {
+        Some(match self {
+            Self::NotFinal => "ends by itself; tidemark why TABLE says what holds the claim",
+            Self::RowsMissing => {
+                "the gate will not become final: read the table's gaps and complete-from, and make a gate for a time without them"
+            }
+            Self::ClaimHeld => {
+                "ends when the table's writer goes on; its pipeline says why it does not"
+            }
+            Self::OtherEvidence => {
+                "ends when an accepted term gets as far; accept more terms to go on with what there is"
+            }
+            Self::PipelineNotFound => "make the pipeline, or make a gate with the right name",
             _ => return None,
         })
     }

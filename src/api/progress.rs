@@ -53,8 +53,10 @@ impl Progress {
 }
 
 /// What one pipeline is doing.
+///
+/// A reader takes what is left out for its default: workers of an older version say less.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 pub struct PipelineProgress {
     /// `namespace/name`.
     pub pipeline: String,
@@ -130,11 +132,13 @@ pub struct ClaimProgress {
     #[serde(rename = "finalizedBefore", with = "iso_option")]
     pub finalized_before_us: Option<i64>,
     /// From when on that holds; `None` is without a start.
-    #[serde(rename = "completeFrom", with = "iso_option")]
+    #[serde(rename = "completeFrom", with = "iso_option", default)]
     pub complete_from_us: Option<i64>,
     /// Where it does not hold.
+    #[serde(default)]
     pub gaps: Vec<Interval>,
     /// Which terms carry it.
+    #[serde(default)]
     pub evidence: Vec<String>,
     /// How much disorder it would have survived, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -146,6 +150,50 @@ pub struct ClaimProgress {
     pub reopened: Option<ReopenedProgress>,
     /// The commit it is true for.
     pub commit_id: Uuid,
+    /// The table it is about: one that was made again begins anew with its epochs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub table_uuid: Option<Uuid>,
+    /// The length of a cell, as `1h`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cell: Option<String>,
+    /// The zone whose days the cells are.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub zone: Option<String>,
+    /// How far fewer of the admitted terms alone would carry it. Not told of a table with several writers.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub accepted: Vec<AcceptedProgress>,
+    /// Cells that got rows after they were final.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub amended: Vec<AmendedProgress>,
+}
+
+/// How far some terms carry a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AcceptedProgress {
+    /// These terms alone.
+    pub terms: Vec<String>,
+    /// Carry it up to here; none: nowhere.
+    #[serde(rename = "finalizedBefore", with = "iso_option")]
+    pub before_us: Option<i64>,
+}
+
+/// A cell that got rows after it was final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AmendedProgress {
+    /// The cell.
+    #[serde(flatten)]
+    pub cell: Interval,
+    /// How many commits brought late rows.
+    pub revision: u64,
+    /// How many late rows came.
+    pub rows: u64,
+    /// When the newest of the commits was made.
+    #[serde(rename = "at", with = "iso")]
+    pub at_us: i64,
+    /// Whether it does not count as final at present.
+    pub withheld: bool,
 }
 
 /// Cells that are open again.
@@ -404,6 +452,11 @@ mod tests {
             epoch: 2,
             reopened: Some(reopened),
             commit_id: Uuid::nil(),
+            table_uuid: None,
+            cell: None,
+            zone: None,
+            accepted: Vec::new(),
+            amended: Vec::new(),
         };
         let mut progress = PipelineProgress {
             claim: Some(claim),

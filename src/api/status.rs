@@ -12,7 +12,10 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{pipeline::InstantText, schema::StatusCondition};
+use super::{
+    pipeline::{InstantText, LengthText},
+    schema::StatusCondition,
+};
 
 /// How a pipeline is doing.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -38,10 +41,25 @@ pub struct IngestionPipelineStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub gaps: Vec<GapStatus>,
+    /// Cells that got rows after they were final and do not count until the claim next rises, at most 16, like `gaps`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub withheld: Vec<GapStatus>,
+    /// How far fewer of the admitted terms alone would carry the claim, at most 7 sets of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 7))]
+    pub accepted: Vec<AcceptedStatus>,
     /// Which terms the claim rests on, as `minimum,caught-up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub evidence: Option<String>,
+    /// The length of the table's cells, as `1h`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cell: Option<LengthText>,
+    /// The zone whose days the cells are, where they are a zone's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub zone: Option<String>,
     /// The epoch of the claim. Within one it never goes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
@@ -83,6 +101,17 @@ pub struct GapStatus {
     /// The first instant in it.
     pub from: InstantText,
     /// The first instant after it.
+    pub before: InstantText,
+}
+
+/// How far some terms alone would carry the claim.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct AcceptedStatus {
+    /// The terms, as `caught-up`.
+    #[schemars(length(max = 256))]
+    pub terms: String,
+    /// Every row with an event time before this instant is in the table, by these terms.
     pub before: InstantText,
 }
 

@@ -19,8 +19,9 @@ use super::quantity::iso;
 use crate::watermark::System;
 
 pub use super::progress::{
-    ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary,
-    PartitionProgress, PipelineProgress, Progress, ReopenedProgress, RunState,
+    AcceptedProgress, AmendedProgress, ClaimProgress, CommitProgress, ErrorProgress, HoldProgress,
+    Interval, LagSummary, PartitionProgress, PipelineProgress, Progress, ReopenedProgress,
+    RunState,
 };
 
 /// Everything about one pipeline, resolved.

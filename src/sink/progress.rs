@@ -3,19 +3,20 @@
 //! Written by the pipeline's thread at every turn of events, read by anyone at any time: the reader gets a copy. A claim shown
 //! here is the table's, as of a commit, so an old one is still true.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::pulse::Pulse;
+use crate::api::quantity::length;
 use crate::api::worker::{
-    ClaimProgress, CommitProgress, ErrorProgress, HoldProgress, Interval, LagSummary,
-    PartitionProgress, PipelineProgress, ReopenedProgress, RunState,
+    AcceptedProgress, AmendedProgress, ClaimProgress, CommitProgress, ErrorProgress, HoldProgress,
+    Interval, LagSummary, PartitionProgress, PipelineProgress, ReopenedProgress, RunState,
 };
 use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::TopicPartition;
 use crate::watermark::{
-    Claim, CompleteFrom, Excluded, Policy, Reopened, State, StepCause, is_current,
+    Claim, CompleteFrom, Excluded, Policy, Reopened, State, StepCause, Term, is_current,
 };
 
 /// The shared progress of one pipeline.
@@ -223,7 +224,45 @@ fn claim(claim: &Claim, state: &State) -> ClaimProgress {
         epoch: claim.epoch,
         reopened: claim.reopened.map(reopened),
         commit_id: state.commit_id,
+        table_uuid: Some(state.identity.table_uuid),
+        cell: Some(length(state.policy.grid.cell_us())),
+        zone: state.policy.grid.zone().map(str::to_owned),
+        accepted: accepted(state),
+        amended: amended(claim),
     }
+}
+
+/// How far each smaller set of the admitted terms alone would carry the claim. Of several writers the others' terms are not known
+/// here.
+fn accepted(state: &State) -> Vec<AcceptedProgress> {
+    let terms: Vec<Term> = state.policy.terms.iter().copied().collect();
+    if !state.peers.is_empty() {
+        return Vec::new();
+    }
+    let sets = (1..(1_usize << terms.len()) - 1).map(|set| {
+        let chosen = |(bit, term): (usize, &Term)| (set >> bit & 1 == 1).then_some(*term);
+        terms.iter().enumerate().filter_map(chosen).collect()
+    });
+    let told = sets.map(|set: BTreeSet<Term>| AcceptedProgress {
+        before_us: state.accepted(&set),
+        terms: set.iter().map(|term| term.label().to_owned()).collect(),
+    });
+    told.filter(|set| set.before_us.is_some()).collect()
+}
+
+fn amended(claim: &Claim) -> Vec<AmendedProgress> {
+    let cells = claim.amended.cells().iter().chain(claim.amended.overflow());
+    let told = cells.map(|cell| AmendedProgress {
+        cell: Interval {
+            from_us: cell.from_us,
+            before_us: cell.before_us,
+        },
+        revision: cell.revision,
+        rows: cell.rows,
+        at_us: cell.at_us,
+        withheld: cell.withheld,
+    });
+    told.collect()
 }
 
 fn reopened(reopened: Reopened) -> ReopenedProgress {

@@ -1,0 +1,131 @@
+//! What the workers of one pipeline have answered, each at last.
+//!
+//! Answers may come in any order; of one worker the newest counts. A worker that is no longer expected is forgotten: what it
+//! claimed has been told by then.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::lag::LagWindow;
+use crate::api::worker::{ClaimProgress, PipelineProgress};
+
+/// A worker that has not answered for this long is out of reach: more than four rounds of asking, and longer than a pod's
+/// configuration takes to reach it.
+pub const UNREACHABLE_AFTER_US: i64 = 90 * 1_000_000;
+
+/// What a worker said of the pipeline.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Said {
+    /// What it does.
+    Progress(Arc<PipelineProgress>),
+    /// It answers, and does not know the pipeline yet.
+    NotLoaded,
+    /// It answers something that this version cannot read, and why.
+    Unreadable(String),
+}
+
+/// One worker.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worker {
+    /// Since when it is expected to answer, µs.
+    pub since_us: i64,
+    /// What it said last, and when, µs.
+    pub heard: Option<(i64, Said)>,
+}
+
+impl Worker {
+    /// For how long it has said nothing, µs.
+    #[must_use]
+    pub fn silent_us(&self, now_us: i64) -> i64 {
+        let last_us = self
+            .heard
+            .as_ref()
+            .map_or(self.since_us, |(at_us, _)| *at_us);
+        now_us.saturating_sub(last_us)
+    }
+
+    /// What it does, where it still answers.
+    #[must_use]
+    pub fn progress(&self, now_us: i64) -> Option<&PipelineProgress> {
+        match &self.heard {
+            Some((_, Said::Progress(progress))) if !self.is_silent(now_us) => Some(progress),
+            _ => None,
+        }
+    }
+
+    /// Whether it is out of reach.
+    #[must_use]
+    pub fn is_silent(&self, now_us: i64) -> bool {
+        self.silent_us(now_us) > UNREACHABLE_AFTER_US
+    }
+}
+
+/// The workers of one pipeline, by the names of their pods.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Workers {
+    by_name: BTreeMap<String, Worker>,
+    lag: LagWindow,
+}
+
+impl Workers {
+    /// Says which workers there are; others are forgotten.
+    pub fn expect(&mut self, names: &[&str], now_us: i64) {
+        self.by_name
+            .retain(|name, _| names.contains(&name.as_str()));
+        for name in names {
+            if !self.by_name.contains_key(*name) {
+                let worker = Worker {
+                    since_us: now_us,
+                    heard: None,
+                };
+                self.by_name.insert((*name).to_owned(), worker);
+            }
+        }
+    }
+
+    /// Takes an answer in, unless a later one is there or the worker is not expected.
+    pub fn hear(&mut self, name: &str, said: Said, at_us: i64) {
+        let Some(worker) = self.by_name.get_mut(name) else {
+            return;
+        };
+        if worker
+            .heard
+            .as_ref()
+            .is_some_and(|(heard_us, _)| *heard_us > at_us)
+        {
+            return;
+        }
+        worker.heard = Some((at_us, said));
+        let lags = self.by_name.values().map(|worker| match &worker.heard {
+            Some((_, Said::Progress(progress))) => Some(progress.lag.offsets),
+            _ => None,
+        });
+        // The sum of what some of them have behind would be too little.
+        if let Some(lags) = lags.collect::<Option<Vec<u64>>>() {
+            let sum = lags.into_iter().fold(0, u64::saturating_add);
+            self.lag.observe(sum, at_us);
+        }
+    }
+
+    /// The workers by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Worker)> {
+        self.by_name
+            .iter()
+            .map(|(name, worker)| (name.as_str(), worker))
+    }
+
+    /// Whether none is expected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// The claims of those that still answer.
+    pub(super) fn claims(&self, now_us: i64) -> impl Iterator<Item = &ClaimProgress> {
+        let progress = self.by_name.values();
+        progress.filter_map(move |worker| worker.progress(now_us)?.claim.as_ref())
+    }
+
+    pub(super) fn lag(&self, old: Option<&str>, now_us: i64) -> Option<String> {
+        self.lag.step(old, now_us)
+    }
+}
