@@ -31,7 +31,7 @@ const ROOMS: [&[&str]; 11] = [
 ];
 
 /// Rooms and files that see no disk, no network, no clock and no chance.
-const PURE: [&str; 20] = [
+const PURE: [&str; 21] = [
     "src/watermark/",
     "src/api/",
     "src/cdc/",
@@ -41,6 +41,7 @@ const PURE: [&str; 20] = [
     "src/sink/errand.rs",
     "src/sink/fence.rs",
     "src/sink/tracks.rs",
+    "src/operator/policy/",
     "src/operator/status/",
     "src/operator/writer/budget.rs",
     "src/operator/writer/queue.rs",

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{
-    effective::{Broken, resolve},
+    effective::{Broken, PolicyLayers, check as check_rules, layered},
     pipeline::IngestionPipeline,
     worker::EffectiveSpec,
 };
@@ -29,6 +29,8 @@ pub struct Fault {
     pub value: String,
     /// What is wrong with it.
     pub problem: String,
+    /// The fields in it that a policy has said, each with the policy.
+    pub said_by: Vec<String>,
     /// What to do.
     pub remedy: String,
 }
@@ -39,7 +41,11 @@ impl fmt::Display for Fault {
         if !self.value.is_empty() {
             write!(f, ": {}", self.value)?;
         }
-        write!(f, ": {}; {}", self.problem, self.remedy)
+        write!(f, ": {}", self.problem)?;
+        if !self.said_by.is_empty() {
+            write!(f, " ({})", self.said_by.join(", "))?;
+        }
+        write!(f, "; {}", self.remedy)
     }
 }
 
@@ -62,16 +68,17 @@ pub fn load_manifests(text: &str) -> Result<Vec<(IngestionPipeline, EffectiveSpe
     let mut names = BTreeSet::new();
     for (number, document) in serde_yaml::Deserializer::from_str(text).enumerate() {
         let place = format!("document {}", number + 1);
-        match document_of(document, &place) {
+        match document_of(document) {
             Ok(None) => {}
             Ok(Some(object)) => match load(&object, place) {
                 Ok(pair) if !names.insert(pair.1.id()) => faults.push(twice(&pair.1)),
                 Ok(pair) => loaded.push(pair),
                 Err(found) => faults.extend(found),
             },
-            Err(fault) => {
+            Err(problem) => {
                 // Behind a syntax error nothing can be told from the rest of the file.
-                faults.push(fault);
+                let remedy = "correct the text at this place";
+                faults.push(Broken::new("YAML", None, problem, remedy).alone(&place));
                 break;
             }
         }
@@ -83,25 +90,15 @@ pub fn load_manifests(text: &str) -> Result<Vec<(IngestionPipeline, EffectiveSpe
     }
 }
 
-fn document_of(
-    document: serde_yaml::Deserializer<'_>,
-    place: &str,
-) -> Result<Option<Value>, Fault> {
-    let fault = |problem: String| Fault {
-        object: place.to_owned(),
-        path: "YAML".to_owned(),
-        value: String::new(),
-        problem,
-        remedy: "correct the text at this place".to_owned(),
-    };
-    let yaml =
-        serde_yaml::Value::deserialize(document).map_err(|error| fault(error.to_string()))?;
+/// One document as JSON, none where it is empty, or what the parser says.
+fn document_of(document: serde_yaml::Deserializer<'_>) -> Result<Option<Value>, String> {
+    let told = |error: &dyn fmt::Display| error.to_string();
+    let yaml = serde_yaml::Value::deserialize(document).map_err(|error| told(&error))?;
     if yaml.is_null() {
         return Ok(None);
     }
-    serde_json::to_value(&yaml)
-        .map(Some)
-        .map_err(|error| fault(error.to_string()))
+    let object = serde_json::to_value(&yaml).map_err(|error| told(&error))?;
+    Ok(Some(object))
 }
 
 fn twice(spec: &EffectiveSpec) -> Fault {
@@ -110,6 +107,7 @@ fn twice(spec: &EffectiveSpec) -> Fault {
         path: "metadata.name".to_owned(),
         value: shown(&Value::from(spec.name.as_str())),
         problem: "stands twice".to_owned(),
+        said_by: Vec::new(),
         remedy: "give each pipeline of a namespace a name of its own".to_owned(),
     }
 }
@@ -130,9 +128,12 @@ fn load(object: &Value, place: String) -> Result<(IngestionPipeline, EffectiveSp
     }
     let pipeline = pruned(object, &found);
     let mut broken = found.broken;
-    let resolved = pipeline.map(|pipeline| (resolve(&pipeline), pipeline));
+    let resolved = pipeline.map(|pipeline| {
+        let layered = layered(&pipeline, &PolicyLayers::default());
+        (check_rules(&pipeline, &layered), pipeline)
+    });
     match resolved {
-        Ok((Ok(spec), pipeline)) if broken.is_empty() => return Ok((pipeline, spec)),
+        Ok((Ok(resolved), pipeline)) if broken.is_empty() => return Ok((pipeline, resolved.spec)),
         Ok((Err(rules), _)) => {
             let known: Vec<String> = broken.iter().map(|fault| fault.path.clone()).collect();
             let fresh = |rule: &Broken| !rule.touches(&known);
@@ -146,7 +147,10 @@ fn load(object: &Value, place: String) -> Result<(IngestionPipeline, EffectiveSp
         )),
         Ok((Ok(_), _)) | Err(_) => {}
     }
-    Err(broken.into_iter().map(|fault| fault.of(&label)).collect())
+    Err(broken
+        .into_iter()
+        .map(|fault| fault.alone(&label))
+        .collect())
 }
 
 /// What a walk over an object finds.
@@ -493,7 +497,7 @@ fn distance(left: &str, right: &str) -> usize {
 }
 
 /// A value on one line, cut where it is long.
-pub(super) fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
         Some((cut, _)) => format!("{}…", &text[..cut]),
@@ -537,7 +541,7 @@ fn stand_in_for(shape: &str) -> Option<Value> {
         "spec.sink.schema[].type" => "string".into(),
         "spec.finalization.terms[]" => "Minimum".into(),
         "spec.finalization.alsoWrite[]" => "KafkaConnect".into(),
-        "spec.worker.tolerations[]" => json!({}),
+        "spec.worker.tolerations[]" => json!({"operator": "Exists"}),
         _ => return None,
     })
 }

@@ -99,6 +99,36 @@ pub fn bytes(size: u64) -> String {
     size.to_string()
 }
 
+/// Thousandths of a core from `500m`, `2` or `0.5`; `None` where the text is none.
+#[must_use]
+pub fn parse_cpu_millis(text: &str) -> Option<u32> {
+    if let Some(millis) = text.strip_suffix('m') {
+        return digits(millis)?.parse().ok();
+    }
+    let (cores, part) = text.split_once('.').unwrap_or((text, "0"));
+    let (cores, part) = (digits(cores)?, digits(part).filter(|part| part.len() <= 3)?);
+    let part: u32 = format!("{part:0<3}").parse().ok()?;
+    cores
+        .parse::<u32>()
+        .ok()?
+        .checked_mul(1_000)?
+        .checked_add(part)
+}
+
+fn digits(text: &str) -> Option<&str> {
+    (!text.is_empty() && text.chars().all(|c| c.is_ascii_digit())).then_some(text)
+}
+
+/// An amount of CPU as people write it: `500m`, `2`.
+#[must_use]
+pub fn cpu(millis: u32) -> String {
+    if millis.is_multiple_of(1_000) {
+        (millis / 1_000).to_string()
+    } else {
+        format!("{millis}m")
+    }
+}
+
 /// An instant from ISO 8601, in µs since 1970 UTC: `2026-11-30T10:00:00Z`, `2026-11-30T11:00+01:00`; `None` where the text is none.
 ///
 /// Without an offset it would mean another instant on each machine, so it is none.
@@ -236,6 +266,18 @@ mod tests {
             assert_eq!(parse_bytes(wrong), None, "{wrong}");
         }
         assert_eq!([268_435_456, 1000, 0].map(bytes), ["256Mi", "1000", "0"]);
+    }
+
+    #[test]
+    fn amounts_of_cpu_are_read_and_shown() {
+        let read = ["500m", "2", "0.5", "1.25", "0.001", "0", "0m"].map(parse_cpu_millis);
+        assert_eq!(read, [500, 2_000, 500, 1_250, 1, 0, 0].map(Some));
+        for wrong in [
+            "", "m", "0.0001", ".5", "1.", "-1", "+1m", "1.5m", "1e3", "5000000",
+        ] {
+            assert_eq!(parse_cpu_millis(wrong), None, "{wrong}");
+        }
+        assert_eq!([500, 2_000, 1_250].map(cpu), ["500m", "2", "1250m"]);
     }
 
     /// An instant without an offset would be another one on each machine.

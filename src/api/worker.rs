@@ -746,7 +746,7 @@ impl EffectiveSpec {
 }
 
 /// The first eight bytes of SHA-256 of the value's JSON: stable over processes and versions, fields in their order.
-fn short_hash(value: &impl Serialize) -> u64 {
+pub(super) fn short_hash(value: &impl Serialize) -> u64 {
     let json = serde_json::to_vec(value).expect("plain structs with text keys are valid JSON");
     let digest = Sha256::digest(json);
     u64::from_be_bytes(digest[..8].try_into().expect("the digest has 32 bytes"))

@@ -6,6 +6,7 @@ use std::fmt;
 
 pub mod counts;
 pub mod lease;
+pub mod policy;
 pub mod progress;
 pub mod status;
 pub mod writer;

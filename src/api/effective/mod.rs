@@ -1,30 +1,33 @@
-//! From a manifest to its effective specification: built-in defaults below, the manifest above, then every rule between fields.
+//! From a manifest to what runs: its layers merged (built-in defaults, policies' defaults, the manifest, policies' overrides),
+//! then every rule between fields.
 //!
-//! The layers are merged leaf by leaf before anything is read, so a further layer is one more merge. The result leaves
-//! nothing open, and whoever holds one need not check it again.
+//! The layers are merged leaf by leaf before anything is read ([`layers`]). The result leaves nothing open, and whoever holds one
+//! need not check it again.
 //!
-//! A bad combination is refused with the names of both fields; nothing is corrected silently.
+//! A bad combination is refused with the names of both fields, and of the policy that said one of them; nothing is corrected
+//! silently.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
     manifest::{Fault, shown},
-    pipeline::{BytesText, FinalizationSpec, IngestionPipeline, IngestionPipelineSpec, LengthText},
+    pipeline::{BytesText, IngestionPipeline, IngestionPipelineSpec, LengthText},
     pod::WorkerSpec,
-    quantity::{bytes, length, parse_bytes, parse_instant_us, parse_length_us},
-    worker::{
-        AlsoWrite, CompleteFrom, EffectiveSpec, EventTime, Finalization, Format, Heartbeat, Sink,
-        Source, Term, WorkerShare,
-    },
+    quantity::{bytes, length, parse_bytes, parse_length_us},
+    worker::{EffectiveSpec, Format, Sink, WorkerShare, short_hash},
 };
-use crate::watermark::{Grid, NoGrid};
 
+mod finalization;
+pub mod layers;
+mod pod;
 mod sink;
 mod source;
 
+pub use layers::{Fallen, Layered, Leaf, Origin};
+pub use pod::{Dedicated, EffectivePod, Place, Resources};
 pub use sink::METADATA_COLUMNS;
 pub use source::REFUSED_KAFKA_PROPERTIES;
 
@@ -48,7 +51,7 @@ const SECRET_ENDINGS: [&str; 9] = [
 
 /// A fault whose object is not known yet.
 #[derive(Debug, Clone)]
-pub(super) struct Broken {
+pub(crate) struct Broken {
     pub(super) path: String,
     /// The other field where two do not go together.
     other: Option<String>,
@@ -58,7 +61,7 @@ pub(super) struct Broken {
 }
 
 impl Broken {
-    pub(super) fn new(
+    pub(crate) fn new(
         path: &str,
         value: Option<String>,
         problem: impl Into<String>,
@@ -81,15 +84,50 @@ impl Broken {
                 .strip_prefix(outer)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         };
-        let own = [Some(&self.path), self.other.as_ref()];
-        own.into_iter().flatten().any(|own| {
+        let touched = |own: &str| {
             paths
                 .iter()
                 .any(|path| below(path, own) || below(own, path))
-        })
+        };
+        self.paths().any(touched)
     }
 
-    pub(super) fn of(self, object: &str) -> Fault {
+    /// The fields that it is about.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        [Some(&self.path), self.other.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
+    }
+
+    /// The fault of this object, whose specification has these layers.
+    fn of(self, object: &str, layered: &Layered) -> Fault {
+        let said = |path: &str| {
+            let origin = layered.origin(path)?;
+            origin
+                .policy()
+                .is_some()
+                .then(|| format!("{path}: {origin}"))
+        };
+        Fault {
+            said_by: self.paths().filter_map(said).collect(),
+            ..self.alone(object)
+        }
+    }
+
+    /// The same with its fields somewhere else, as `spec.worker` of a pipeline is `spec.defaults.worker` of a policy.
+    pub(crate) fn below(mut self, from: &str, to: &str) -> Self {
+        for path in [Some(&mut self.path), self.other.as_mut()]
+            .into_iter()
+            .flatten()
+        {
+            *path = path.replacen(from, to, 1);
+        }
+        self
+    }
+
+    /// The fault of this object by itself.
+    pub(crate) fn alone(self, object: &str) -> Fault {
         let path = match self.other {
             Some(other) => format!("{} and {other}", self.path),
             None => self.path,
@@ -99,24 +137,110 @@ impl Broken {
             path,
             value: self.value.unwrap_or_default(),
             problem: self.problem,
+            said_by: Vec::new(),
             remedy: self.remedy,
         }
     }
 }
 
-/// Everything about one pipeline, resolved and checked.
+/// What runs for a pipeline: what its workers are given, and what their pods are like.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolved {
+    /// What a worker is given.
+    pub spec: EffectiveSpec,
+    /// What the pods are like; without effect outside Kubernetes.
+    pub pod: EffectivePod,
+}
+
+impl Resolved {
+    /// A short hash of the whole; equal ones have equal ones.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        format!("{:016x}", short_hash(&(&self.spec, &self.pod)))
+    }
+}
+
+/// What policies say to one pipeline, each in the shape of `spec`; of several the last one counts.
+#[derive(Debug, Clone, Default)]
+pub struct PolicyLayers<'a> {
+    /// Below what the pipeline says.
+    pub defaults: Vec<(Arc<str>, &'a Value)>,
+    /// Above it.
+    pub overrides: Vec<(Arc<str>, &'a Value)>,
+}
+
+/// Everything about one pipeline by itself, without a policy.
 ///
 /// # Errors
 /// Every rule that the pipeline breaks.
 pub fn effective(pipeline: &IngestionPipeline) -> Result<EffectiveSpec, Vec<Fault>> {
-    let namespace = pipeline.namespace().unwrap_or_else(|| "default".to_owned());
-    let label = format!("{namespace}/{}", pipeline.name_any());
-    resolve(pipeline).map_err(|broken| broken.into_iter().map(|fault| fault.of(&label)).collect())
+    let layered = layered(pipeline, &PolicyLayers::default());
+    resolve(pipeline, &layered).map(|resolved| resolved.spec)
+}
+
+/// A pipeline's specification with every layer in it, and with the built-in defaults that depend on other fields.
+///
+/// # Panics
+/// Never: a specification is valid JSON.
+#[must_use]
+pub fn layered(pipeline: &IngestionPipeline, policies: &PolicyLayers<'_>) -> Layered {
+    let built_in = built_in_defaults();
+    let own = serde_json::to_value(&pipeline.spec).expect("a specification is valid JSON");
+    let defaults = policies.defaults.iter();
+    let overrides = policies.overrides.iter();
+    let layers = std::iter::once((Origin::BuiltIn, &built_in))
+        .chain(defaults.map(|(name, values)| (Origin::Default(Arc::clone(name)), *values)))
+        .chain([(Origin::Pipeline, &own)])
+        .chain(overrides.map(|(name, values)| (Origin::Override(Arc::clone(name)), *values)));
+    let mut layered = Layered::new(layers);
+    let dotted = dotted(pipeline);
+    let group = format!("tidemark.{dotted}");
+    layered.fill(&["source", "kafka", "groupId"], group.into());
+    layered.fill(&["sink", "writer"], dotted.into());
+    let event_time = match pipeline.spec.source.format {
+        Format::Json => "RecordTimestamp",
+        _ => "SourceCommit",
+    };
+    layered.fill(&["eventTime", "from"], event_time.into());
+    pod::fill(&mut layered);
+    layered
+}
+
+/// Everything about one pipeline, resolved and checked.
+///
+/// # Errors
+/// Every rule that it breaks, each with the policy that has a part in it.
+pub fn resolve(pipeline: &IngestionPipeline, layered: &Layered) -> Result<Resolved, Vec<Fault>> {
+    let label = label(pipeline);
+    let told = |broken: Vec<Broken>| {
+        let told = broken.into_iter().map(|fault| fault.of(&label, layered));
+        told.collect()
+    };
+    check(pipeline, layered).map_err(told)
+}
+
+/// Everything that is wrong with a pipeline whose specification has these layers.
+pub(crate) fn broken(pipeline: &IngestionPipeline, layered: &Layered) -> Vec<Broken> {
+    check(pipeline, layered).err().unwrap_or_default()
+}
+
+/// `namespace/name`, as faults and logs show it.
+#[must_use]
+pub fn label(pipeline: &IngestionPipeline) -> String {
+    format!("{}/{}", namespace(pipeline), pipeline.name_any())
+}
+
+fn namespace(pipeline: &IngestionPipeline) -> String {
+    pipeline.namespace().unwrap_or_else(|| "default".to_owned())
+}
+
+fn dotted(pipeline: &IngestionPipeline) -> String {
+    format!("{}.{}", namespace(pipeline), pipeline.name_any())
 }
 
 /// The lowest layer: what holds where nothing else is said.
 ///
-/// What depends on other fields (group, writer, event time) is worked out when they are known.
+/// What depends on other fields (group, writer, event time, pods) is filled in when they are known, by [`layered`].
 #[must_use]
 pub fn built_in_defaults() -> Value {
     json!({
@@ -139,55 +263,45 @@ pub fn built_in_defaults() -> Value {
             "lateData": "Notify",
             "onJoin": "Reopen",
         },
-        "worker": {"replicas": 1, "memoryBudget": "256Mi"},
+        "worker": {"replicas": 1, "memoryBudget": "256Mi", "placement": "Dedicated"},
         "suspend": false,
     })
 }
 
-/// Puts `upper` over `lower`, leaf by leaf; lists and texts are replaced whole, null is nothing.
-fn merge(lower: &mut Value, upper: Value) {
-    match (lower, upper) {
-        (Value::Object(lower), Value::Object(upper)) => {
-            for (key, value) in upper {
-                merge(lower.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (_, Value::Null) => {}
-        (lower, upper) => *lower = upper,
-    }
-}
-
-pub(super) fn resolve(pipeline: &IngestionPipeline) -> Result<EffectiveSpec, Vec<Broken>> {
-    let mut merged = built_in_defaults();
-    let own = serde_json::to_value(&pipeline.spec).expect("a specification is valid JSON");
-    merge(&mut merged, own);
-    let spec: IngestionPipelineSpec =
-        serde_json::from_value(merged).expect("defaults over a specification are one");
-    let namespace = pipeline.namespace().unwrap_or_else(|| "default".to_owned());
-    let name = pipeline.name_any();
+pub(super) fn check(
+    pipeline: &IngestionPipeline,
+    layered: &Layered,
+) -> Result<Resolved, Vec<Broken>> {
+    let spec: IngestionPipelineSpec = serde_json::from_value(layered.value())
+        .expect("layers of a specification make a specification");
     let mut rules = Rules::default();
-    let dotted = format!("{namespace}.{name}");
     let finalization = spec.finalization.clone().unwrap_or_default();
+    let worker = spec.worker.clone().unwrap_or_default();
     let sink = Sink {
         also_write: rules.also_write(&finalization),
         ..rules.sink(&spec.sink, spec.source.format)
     };
-    let source = rules.source(&spec.source, format!("tidemark.{dotted}"));
+    let source = rules.source(&spec.source);
     let event_time = rules.event_time(&spec);
+    let share = rules.worker(&worker);
+    let pod = rules.pod(&worker, share.memory_budget_bytes);
     let resolved = EffectiveSpec {
-        uid: pipeline.uid().unwrap_or_else(|| dotted.clone()),
-        writer_id: spec.sink.writer.clone().unwrap_or_else(|| dotted.clone()),
+        uid: pipeline.uid().unwrap_or_else(|| dotted(pipeline)),
+        writer_id: spec.sink.writer.unwrap_or_default(),
         finalization: rules.finalization(&finalization, &source, &event_time),
         event_time,
         source,
-        worker: rules.worker(&spec.worker.unwrap_or_default()),
+        worker: share,
         suspend: spec.suspend.unwrap_or_default(),
         sink,
-        namespace,
-        name,
+        namespace: namespace(pipeline),
+        name: pipeline.name_any(),
     };
     if rules.broken.is_empty() {
-        Ok(resolved)
+        Ok(Resolved {
+            spec: resolved,
+            pod,
+        })
     } else {
         Err(rules.broken)
     }
@@ -247,172 +361,6 @@ impl Rules {
         size
     }
 
-    fn finalization(
-        &mut self,
-        spec: &FinalizationSpec,
-        source: &Source,
-        event_time: &EventTime,
-    ) -> Finalization {
-        let at = |field: &str| format!("spec.finalization.{field}");
-        let week = [0, 7 * DAY_US];
-        let cell_us = self.length_us(&at("cell"), spec.cell.as_ref(), [SECOND_US, DAY_US]);
-        if let (Some(cell_us), Some(text)) = (cell_us, &spec.cell)
-            && DAY_US % cell_us != 0
-        {
-            self.refuse(
-                &at("cell"),
-                &text.0,
-                "does not divide a day",
-                "write such a length, as 15m, 1h or 1d",
-            );
-        }
-        if let (Some(zone), Some(cell_us)) = (&spec.zone, cell_us) {
-            match Grid::in_zone(cell_us, Some(zone)) {
-                Err(NoGrid::Zoned { .. }) => self.refuse_pair(
-                    [&at("zone"), &at("cell")],
-                    "zone goes with cell: 1d",
-                    "write cell: 1d, or leave the zone out",
-                ),
-                Err(NoGrid::Zone { .. }) => self.refuse(
-                    &at("zone"),
-                    zone,
-                    "is no zone of the tz database",
-                    "write a name as Europe/Berlin, or leave it out for UTC",
-                ),
-                Err(NoGrid::Length { .. }) | Ok(_) => {}
-            }
-        }
-        Finalization {
-            cell_us: cell_us.unwrap_or_default(),
-            zone: spec.zone.clone(),
-            allowed_lateness_us: self
-                .length_us(&at("allowedLateness"), spec.allowed_lateness.as_ref(), week)
-                .unwrap_or_default(),
-            max_delay_us: self
-                .length_us(&at("maxDelay"), spec.max_delay.as_ref(), week)
-                .unwrap_or_default(),
-            max_future_skew_us: self
-                .length_us(&at("maxFutureSkew"), spec.max_future_skew.as_ref(), week)
-                .unwrap_or_default(),
-            max_age_us: self.length_us(
-                &at("maxAge"),
-                spec.max_age.as_ref(),
-                [SECOND_US, 10_000 * DAY_US],
-            ),
-            window_commits: spec.window_commits.unwrap_or_default(),
-            window_duration_us: self.length_us(
-                &at("windowDuration"),
-                spec.window_duration.as_ref(),
-                [SECOND_US, DAY_US],
-            ),
-            terms: self.terms(spec, source, event_time),
-            quantile: spec.quantile,
-            complete_from: spec
-                .complete_from
-                .as_deref()
-                .and_then(|text| self.complete_from(text)),
-            late_data: spec.late_data.expect("the built-in defaults name one"),
-            on_join: spec.on_join.expect("the built-in defaults name one"),
-        }
-    }
-
-    /// The admitted terms; a heartbeat table takes the place of what is caught up.
-    fn terms(
-        &mut self,
-        spec: &FinalizationSpec,
-        source: &Source,
-        event_time: &EventTime,
-    ) -> Vec<Term> {
-        let mut terms = spec.terms.clone().unwrap_or_default();
-        let path = "spec.finalization.terms";
-        if terms.iter().collect::<BTreeSet<_>>().len() < terms.len() {
-            let text: Vec<&str> = terms.iter().map(Into::into).collect();
-            self.refuse(
-                path,
-                &text.join(", "),
-                "names a term twice",
-                "name each once",
-            );
-        }
-        let by_table = matches!(source.heartbeat, Some(Heartbeat::Table(_)));
-        if by_table && !terms.contains(&Term::Heartbeat) {
-            let caught_up = terms.iter_mut().filter(|term| **term == Term::CaughtUp);
-            caught_up.for_each(|term| *term = Term::Heartbeat);
-        } else if by_table {
-            terms.retain(|term| *term != Term::CaughtUp);
-        }
-        let has = |term| terms.contains(&term);
-        let by_connector = matches!(source.heartbeat, Some(Heartbeat::Connector(_)));
-        let carried = matches!(
-            source.format,
-            Format::TicdcDebeziumJson | Format::TicdcSimpleJson | Format::CanalJson
-        );
-        let committed = *event_time == EventTime::SourceCommit;
-        let rules = [
-            (
-                has(Term::Percentile) == spec.quantile.is_some(),
-                "spec.finalization.quantile",
-                "write Percentile in terms and a quantile, or neither",
-            ),
-            (
-                has(Term::Heartbeat) == by_table,
-                "spec.source.heartbeatTable",
-                "write Heartbeat in terms and source.heartbeatTable, or neither",
-            ),
-            (
-                has(Term::CaughtUp) || !by_connector,
-                "spec.source.heartbeatTopic",
-                "write CaughtUp in terms, which the heartbeats cap, or leave the topic out",
-            ),
-            (
-                carried || !has(Term::Resolved),
-                "spec.source.format",
-                "Resolved is in the formats of TiCDC alone: leave it out",
-            ),
-            (
-                committed || !has(Term::Resolved),
-                "spec.eventTime.from",
-                "Resolved speaks of commit times: take SourceCommit, or leave it out",
-            ),
-        ];
-        for (_, other, remedy) in rules.into_iter().filter(|(fits, _, _)| !fits) {
-            self.refuse_pair([path, other], "do not go together", remedy);
-        }
-        terms
-    }
-
-    fn also_write(&mut self, spec: &FinalizationSpec) -> BTreeSet<AlsoWrite> {
-        let systems = spec.also_write.clone().unwrap_or_default();
-        let names: BTreeSet<AlsoWrite> = systems.iter().copied().collect();
-        if names.len() < systems.len() {
-            let text: Vec<&str> = systems.iter().map(Into::into).collect();
-            self.refuse(
-                "spec.finalization.alsoWrite",
-                &text.join(", "),
-                "names a system twice",
-                "name each once",
-            );
-        }
-        names
-    }
-
-    fn complete_from(&mut self, text: &str) -> Option<CompleteFrom> {
-        if text == "Unbounded" {
-            return Some(CompleteFrom::Unbounded);
-        }
-        let instant = parse_instant_us(text);
-        if instant.is_none() {
-            let remedy = "write Unbounded or an instant, as 2026-11-30T10:00:00Z";
-            self.refuse(
-                "spec.finalization.completeFrom",
-                text,
-                "is no instant",
-                remedy,
-            );
-        }
-        instant.map(CompleteFrom::Instant)
-    }
-
     fn worker(&mut self, spec: &WorkerSpec) -> WorkerShare {
         let bounds = [16 << 20, 64 << 30];
         WorkerShare {
@@ -438,7 +386,7 @@ mod tests {
     use super::{sink::parse_transforms, *};
     use crate::api::{
         manifest::load_manifests,
-        worker::{Encoding, Quantile, Transform, TransformKind},
+        worker::{Encoding, EventTime, Heartbeat, Quantile, Term, Transform, TransformKind},
     };
 
     fn manifest(extra: &str) -> String {

@@ -82,7 +82,7 @@ pub const REFUSED_KAFKA_PROPERTIES: [(&str, &str); 22] = [
 ];
 
 impl Rules {
-    pub(super) fn source(&mut self, spec: &SourceSpec, default_group: String) -> Source {
+    pub(super) fn source(&mut self, spec: &SourceSpec) -> Source {
         let kafka = &spec.kafka;
         let topics = self.topics(kafka);
         let start_from = self.start_from(kafka);
@@ -100,7 +100,7 @@ impl Rules {
             bootstrap_servers: kafka.bootstrap_servers.clone(),
             topics,
             start_from,
-            group_id: kafka.group_id.clone().unwrap_or(default_group),
+            group_id: kafka.group_id.clone().unwrap_or_default(),
             properties: kafka.properties.clone().unwrap_or_default(),
             format: spec.format,
             heartbeat,
@@ -234,13 +234,6 @@ impl Rules {
     }
 
     pub(super) fn event_time(&mut self, spec: &IngestionPipelineSpec) -> EventTime {
-        let default = match spec.source.format {
-            Format::DebeziumJson
-            | Format::TicdcDebeziumJson
-            | Format::TicdcSimpleJson
-            | Format::CanalJson => EventTimeFrom::SourceCommit,
-            Format::Json => EventTimeFrom::RecordTimestamp,
-        };
         let none = EventTimeSpec {
             from: None,
             column: None,
@@ -248,7 +241,7 @@ impl Rules {
             operations: None,
         };
         let own = spec.event_time.as_ref().unwrap_or(&none);
-        let from = own.from.unwrap_or(default);
+        let from = own.from.expect("the built-in defaults name one");
         let paths = [
             "spec.eventTime.from",
             "spec.eventTime.column",
