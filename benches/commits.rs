@@ -41,8 +41,8 @@ use tidemark::{
     process::clock::Clock,
     watermark::{
         Anchor, AskedEnd, AskedPartitions, Asker, CellCounts, Contribution, Digest, Excluded,
-        Identity, PartitionNews, Policy, Sketch, Standing, State, TableView, advance, contract,
-        stand,
+        Identity, Origin, PartitionNews, Policy, Sketch, Standing, State, TableView, advance,
+        contract, stand,
     },
 };
 use tokio::runtime::Runtime;
@@ -378,6 +378,7 @@ fn news(policy: &Policy, minute: i64, now_us: i64) -> Contribution {
         topic_id: None,
         partition,
         offset: 0,
+        origin: Origin::New,
         at_us: now_us,
     });
     Contribution {

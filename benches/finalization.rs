@@ -27,7 +27,7 @@ use tidemark::{
     sink::{EventTimeStatistics, EventTimes, Known, Reading},
     watermark::{
         Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, CellCounts, Contribution, Excluded,
-        Identity, Lineage, PartitionNews, Policy, Say, Standing, State, TableView, advance,
+        Identity, Lineage, Origin, PartitionNews, Policy, Say, Standing, State, TableView, advance,
         contract, stand,
     },
 };
@@ -235,6 +235,7 @@ impl Table {
                 topic_id: None,
                 partition,
                 offset: 0,
+                origin: Origin::New,
                 at_us: 0,
             })
             .collect();

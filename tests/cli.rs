@@ -20,8 +20,8 @@ use tidemark::{
     },
     watermark::{
         Advanced, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Excluded,
-        FromRule, Grid, Heartbeats, Identity, LateData, OnJoin, PartitionNews, Policy, State, Term,
-        advance, contract,
+        FromRule, Grid, Heartbeats, Identity, LateData, OnJoin, Origin, PartitionNews, Policy,
+        State, Term, advance, contract,
     },
 };
 use uuid::Uuid;
@@ -233,6 +233,7 @@ async fn claimed_table(catalog: &dyn Catalog, ident: &TableIdent) -> Table {
         topic_id: None,
         partition: 0,
         offset: 7,
+        origin: Origin::New,
         at_us: at("09:10"),
     });
     let anchored = advance(

@@ -1,5 +1,7 @@
 //! Topics that join a pipeline and leave it: what becomes of the claim, on a real broker and a real catalog.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tidemark::{
     api::{
@@ -12,9 +14,13 @@ use tidemark::{
 
 use crate::support::{
     catalog::Catalog,
+    judge::{Commit, Sent, judge},
     kafka::Broker,
-    pipeline::{Pipeline, property, reason, start, table, total_records, write},
+    ledger::{Ledger, Plan, now_us},
+    pipeline::{PATIENCE, Pipeline, property, reason, start, table, total_records, write},
     server::own_name,
+    wait::within,
+    worker::{self, Worker, ancestry, change, claim, size},
 };
 
 fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
@@ -269,4 +275,172 @@ fn a_topic_that_is_gone_stops_the_pipeline_or_leaves_a_gap() {
         property(&table, "tidemark.gaps").is_some(),
         "what was not read of it"
     );
+}
+
+/// The past of a topic that came back is on the table: it is read on from there, and not once more.
+#[test]
+fn a_topic_that_is_back_is_read_on_from_where_it_left() {
+    let load = Load::start("topic_back", 1);
+    let worker = load.worker("both", 2);
+    load.await_claim(now_us());
+    assert!(worker.terminate().success());
+
+    let worker = load.worker("one", 1);
+    load.await_claim(now_us());
+    assert!(worker.terminate().success());
+    let away = load.next_offset();
+
+    let worker = load.worker("both", 2);
+    load.await_claim(now_us());
+    assert!(load.next_offset() > away, "rows came while it was away");
+    load.finish(vec![worker], 2);
+}
+
+/// In a rolling edit a worker that begins with the old list takes the new topic out again, whatever another one has read of it.
+#[test]
+fn in_a_rolling_edit_of_the_topics_no_row_is_there_twice() {
+    let load = Load::start("rolling_topics", 2);
+    let (first, older) = (load.worker("first", 1), load.worker("older", 1));
+    load.await_claim(now_us());
+    assert!(first.terminate().success());
+    let newer = load.worker("newer", 2);
+    load.await_offset("the new topic", |next| next > Some(0));
+    older.kill();
+    let older = load.worker("older", 1);
+    load.await_offset("the end of the new topic", |next| next.is_none());
+    load.await_offset("the new topic again", |next| next > Some(0));
+    assert!(older.terminate().success());
+    let last = load.worker("last", 2);
+    load.await_claim(now_us());
+    load.finish(vec![newer, last], 3);
+}
+
+/// Two topics under load, the second of which joins and leaves.
+struct Load {
+    catalog: &'static Catalog,
+    pipeline: worker::Pipeline,
+    ledgers: Vec<Ledger>,
+}
+
+impl Load {
+    fn start(test: &str, replicas: u32) -> Self {
+        let (broker, catalog) = (Broker::shared(), Catalog::shared());
+        let topics = ["stays", "comes"].map(|which| broker.topic(&format!("{test}_{which}"), 2));
+        let ledger = |topic: &String| {
+            let plan = Plan {
+                topic: topic.clone(),
+                partitions: 2,
+                rows_per_second: 100,
+                lateness: Duration::from_secs(1),
+                transactions: None,
+                message: change,
+            };
+            Ledger::start(broker, plan)
+        };
+        Self {
+            catalog,
+            ledgers: topics.iter().map(ledger).collect(),
+            pipeline: worker::Pipeline {
+                name: test.replace('_', "-"),
+                bootstrap: broker.bootstrap(),
+                topics: topics.to_vec(),
+                catalog_uri: catalog.uri(),
+                namespace: own_name(test),
+                replicas,
+                max_delay: Duration::from_secs(2),
+                cell_s: 5,
+                sink: String::new(),
+            },
+        }
+    }
+
+    /// A worker that is told of so many topics.
+    fn worker(&self, who: &str, topics: usize) -> Worker {
+        let mut pipeline = self.pipeline.clone();
+        pipeline.topics.truncate(topics);
+        Worker::start(&pipeline, who)
+    }
+
+    fn await_claim(&self, us: i64) {
+        within(PATIENCE, "a claim", || {
+            let claim = claim(self.catalog, &self.pipeline.namespace);
+            (claim > Some(us)).then_some(())
+        });
+    }
+
+    fn await_offset(&self, what: &str, wanted: impl Fn(Option<i64>) -> bool) {
+        within(PATIENCE * 2, what, || {
+            wanted(self.next_offset()).then_some(())
+        });
+    }
+
+    /// Where the second topic goes on by the newest commit, both partitions together.
+    fn next_offset(&self) -> Option<i64> {
+        let offsets = self.offsets();
+        let topics = offsets.last()?["topics"].as_object()?;
+        let next = topics.get(&self.pipeline.topics[1])?["next"].as_array()?;
+        Some(next.iter().filter_map(Value::as_i64).sum())
+    }
+
+    /// What each commit says of offsets, oldest first.
+    fn offsets(&self) -> Vec<Value> {
+        let table = self
+            .catalog
+            .table(&self.pipeline.namespace, worker::Pipeline::TABLE);
+        let snapshots = table
+            .as_ref()
+            .and_then(|table| table["metadata"]["snapshots"].as_array());
+        let mut snapshots: Vec<&Value> = snapshots.into_iter().flatten().collect();
+        snapshots.sort_by_key(|snapshot| snapshot["sequence-number"].as_i64());
+        let offsets = snapshots.into_iter().map(|snapshot| {
+            let text = snapshot["summary"]["tidemark.offsets"].as_str();
+            serde_json::from_str(text.expect("offsets")).expect("JSON")
+        });
+        offsets.collect()
+    }
+
+    /// Stops the load and judges each topic by the commits that speak of it.
+    fn finish(mut self, workers: Vec<Worker>, epoch: u64) {
+        let sent: Vec<Sent> = std::mem::take(&mut self.ledgers)
+            .into_iter()
+            .flat_map(Ledger::stop)
+            .collect();
+        within(PATIENCE, "the last rows", || {
+            (size(self.catalog, &self.pipeline.namespace).0 >= sent.len()).then_some(())
+        });
+        self.await_claim(now_us());
+        for worker in workers {
+            assert!(worker.terminate().success());
+        }
+        let (commits, offsets) = (
+            ancestry(self.catalog, &self.pipeline.namespace),
+            self.offsets(),
+        );
+        assert_eq!(commits.len(), offsets.len(), "all of them ours");
+        let gap = commits.iter().find(|commit| !commit.gaps.is_empty());
+        assert!(gap.is_none(), "nothing was lost: {gap:?}");
+        for topic in &self.pipeline.topics {
+            let of_topic = |(commit, offsets): (&Commit, &Value)| Commit {
+                rows: commit
+                    .rows
+                    .iter()
+                    .filter(|((of, ..), _)| of == topic)
+                    .cloned()
+                    .collect(),
+                complete: commit.complete.map(|(from, before)| {
+                    let speaks = !offsets["topics"][topic].is_null();
+                    (if speaks { from } else { before }, before)
+                }),
+                ..commit.clone()
+            };
+            let commits: Vec<Commit> = commits.iter().zip(&offsets).map(of_topic).collect();
+            let mut sent = sent.clone();
+            sent.retain(|one| one.place.0 == *topic);
+            let verdict = judge(&sent, &commits, self.pipeline.bounds());
+            verdict.assert_true();
+            verdict.assert_moved(3);
+        }
+        let last = commits.last().map(|commit| commit.epoch);
+        assert!(last >= Some(epoch), "{last:?}");
+    }
 }

@@ -11,7 +11,7 @@ use tidemark::cdc::{
 };
 use tidemark::watermark::{
     Advanced, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Digest,
-    Excluded, FromRule, Grid, Heartbeats, Identity, LateData, OnJoin, PartitionNews, Policy,
+    Excluded, FromRule, Grid, Heartbeats, Identity, LateData, OnJoin, Origin, PartitionNews, Policy,
     SECOND_US, Sketch, State, Term, advance, contract,
 };
 use uuid::Uuid;
@@ -94,6 +94,7 @@ fn news(number: i64) -> Contribution {
                 topic_id: Some(Uuid::from_u128(9)),
                 partition,
                 offset: 0,
+                origin: Origin::New,
                 at_us: now_us,
             });
             continue;

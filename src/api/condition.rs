@@ -109,6 +109,8 @@ pub enum Reason {
     TopicNotFound,
     /// A topic was deleted and made again under its name.
     TopicRecreated,
+    /// A topic joins that may have been read before: more have left than the table remembers.
+    TopicForgotten,
     /// The brokers belong to another cluster than the one in the table.
     ClusterChanged,
     /// The next offset of a partition is no longer in its log.
@@ -306,6 +308,9 @@ impl Reason {
             }
             Self::TopicRecreated => {
                 "if the new topic continues the old one, name its id in source.accept.topicIds; rows that were only in the old one are lost"
+            }
+            Self::TopicForgotten => {
+                "if none of the topic's rows are in the table, name its id in source.accept.topicIds; else read it by a pipeline with another table"
             }
             Self::ClusterChanged => {
                 "point source.kafka.bootstrapServers back, or name the new cluster in source.accept.clusterId"

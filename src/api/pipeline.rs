@@ -210,7 +210,8 @@ pub struct SourceAcceptSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub cluster_id: Option<String>,
-    /// The ids of topics that were deleted and made again, to be read from their first row. At most 100.
+    /// The ids of topics to be read from their first row although rows of such a name may be in the table: topics that were deleted
+    /// and made again, and those that join after more have left than the table remembers. At most 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<UuidText>>", length(max = 100))]
     pub topic_ids: Option<Vec<Uuid>>,

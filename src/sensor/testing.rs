@@ -10,8 +10,8 @@ use uuid::Uuid;
 use super::TableRecord;
 use crate::watermark::{
     Ancestor, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Digest,
-    Excluded, FromRule, Grid, Heartbeats, Identity, Kept, LateData, Lineage, OnJoin, PartitionNews,
-    Policy, State, Term, advance, contract,
+    Excluded, FromRule, Grid, Heartbeats, Identity, Kept, LateData, Lineage, OnJoin, Origin,
+    PartitionNews, Policy, State, Term, advance, contract,
 };
 
 const MINUTE_US: i64 = 60_000_000;
@@ -83,6 +83,7 @@ impl Table {
                 topic_id: None,
                 partition,
                 offset: 0,
+                origin: Origin::New,
                 at_us: minute(540),
             });
         }

@@ -14,9 +14,9 @@ use super::worker::{Life, Session, UnderWay};
 use super::world::World;
 use crate::kafka::{TopicInfo, TopicPartition};
 use crate::sink::errand::Errand;
-use crate::sink::identity::{incarnations, jump_of};
+use crate::sink::identity::{goes_on_at, incarnations, jump_of};
 use crate::sink::question::{asked_partitions, known, partitions};
-use crate::watermark::{Anchor, Asker, Identity, Jump, JumpKind, Standing, State, keep_offsets};
+use crate::watermark::{Anchor, Asker, Identity, Jump, Origin, Standing, State, keep_offsets};
 
 /// A table as a worker loaded it.
 pub(super) struct Stood {
@@ -137,11 +137,20 @@ impl World {
             let log = self.log_of(&at);
             let topic = topics.iter().find(|topic| *topic.name == *at.topic);
             let topic_id = topic.and_then(|topic| topic.id);
+            let topic_id = topic_id.filter(|_| self.rules.knows_topic_ids());
+            let left = &stood.state.left;
+            let (offset, origin) = match left.next_offset(&at.topic, topic_id, at.partition) {
+                Some(from) => (self.reached(&at, from), Origin::Back { from }),
+                // Its owner agrees that a topic made anew is read from its first record.
+                None if left.topics().contains_key(&*at.topic) => (log.start, Origin::Anew),
+                None => (if latest { log.end() } else { log.start }, Origin::New),
+            };
             errand.anchors.push(Anchor {
                 topic: at.topic.to_string(),
-                topic_id: topic_id.filter(|_| self.rules.knows_topic_ids()),
+                topic_id,
                 partition: at.partition,
-                offset: if latest { log.end() } else { log.start },
+                offset,
+                origin,
                 at_us,
             });
         }
@@ -179,21 +188,24 @@ impl World {
             let Some((kind, _)) = jump_of(&at, next, log.start..log.end(), changed, false) else {
                 continue;
             };
-            let truncated = kind == JumpKind::Truncated;
             jumps.push(Jump {
                 topic: at.topic.to_string(),
                 partition: at.partition,
                 kind,
                 from: next,
-                offset: if truncated {
-                    next.min(log.end())
-                } else {
-                    log.start
-                },
+                offset: goes_on_at(kind, next, &(log.start..log.end())),
                 at_us,
             });
         }
         jumps
+    }
+
+    /// Where a partition goes on that left at an offset.
+    fn reached(&self, at: &TopicPartition, from: i64) -> i64 {
+        let log = self.log_of(at);
+        let offsets = log.start..log.end();
+        jump_of(at, from, offsets.clone(), None, false)
+            .map_or(from, |(kind, _)| goes_on_at(kind, from, &offsets))
     }
 
     /// Whether the specification names a topic.

@@ -118,7 +118,7 @@ impl World {
         self.rules.contribution(&mut contribution, &delivered);
         let advanced = match advance(&state, &own.policy, &contribution) {
             Ok(advanced) => advanced,
-            Err(Misfit::Anchored { .. } | Misfit::JumpedAlready { .. }) => {
+            Err(Misfit::Anchored { .. } | Misfit::JumpedAlready { .. } | Misfit::Left { .. }) => {
                 return Attempted::Done(Box::new(state));
             }
             Err(_) => return Attempted::Over,

@@ -17,7 +17,7 @@ use crate::sink::buffer::Turn;
 use crate::sink::errand::{Bearer, Errand};
 use crate::sink::identity::{check_incarnations, incarnations};
 use crate::sink::question::{Answer, asked_partitions, known, partitions};
-use crate::watermark::{Anchor, AskedEnd, would_raise};
+use crate::watermark::{Anchor, AskedEnd, Origin, would_raise};
 
 impl World {
     pub(super) fn clock_us(&self, worker: usize) -> i64 {
@@ -166,7 +166,9 @@ impl World {
                     .insert(at, self.rules.end(log, max_delay_us, honest));
             }
             for at in partitions(topics) {
-                if known.contains(&at) {
+                // What left is back with the next start.
+                let left = session.state.left.topics();
+                if known.contains(&at) || left.contains_key(&*at.topic) {
                     continue;
                 }
                 let log = self
@@ -179,6 +181,7 @@ impl World {
                     topic_id: topic.and_then(|topic| topic.id),
                     partition: at.partition,
                     offset: self.broker.logs[log].start,
+                    origin: Origin::New,
                     at_us: now_us,
                 });
             }

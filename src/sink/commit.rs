@@ -217,7 +217,7 @@ impl TableSide {
         let plan = match self.plan(&loaded, errand, &contribution) {
             Ok(plan) => plan,
             // Another worker anchored or jumped first, and stands where we would or further: the next look finds it.
-            Err(Misfit::Anchored { .. } | Misfit::JumpedAlready { .. }) => {
+            Err(Misfit::Anchored { .. } | Misfit::JumpedAlready { .. } | Misfit::Left { .. }) => {
                 return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
             }
             Err(misfit) => return Err(of_misfit(&misfit)),
@@ -404,11 +404,13 @@ fn succeeded(
 fn of_misfit(misfit: &Misfit) -> Error {
     let reason = match misfit {
         Misfit::TopicId { .. } | Misfit::Recreated { .. } => Reason::TopicRecreated,
+        Misfit::Forgotten { .. } => Reason::TopicForgotten,
         Misfit::TooBig { .. } => Reason::TooManyPartitions,
         Misfit::NotPublished { .. } | Misfit::StillToCome { .. } => Reason::SpecInvalid,
         Misfit::Offset { .. }
         | Misfit::Backwards { .. }
         | Misfit::Anchored { .. }
+        | Misfit::Left { .. }
         | Misfit::JumpedAlready { .. } => Reason::Fenced,
     };
     Error::refused(reason, misfit.to_string())

@@ -106,9 +106,8 @@ impl Errand {
         bearer: &Bearer<'_>,
     ) -> Option<Contribution> {
         let mut contribution = self.contribution(bearer);
-        // What another worker has anchored meanwhile is found by the next look.
-        let anchored = |anchor: &Anchor| state.partition(&anchor.topic, anchor.partition).is_some();
-        contribution.anchors.retain(|anchor| !anchored(anchor));
+        // What another worker has anchored meanwhile, or has taken out, is found by the next look.
+        contribution.anchors.retain(|anchor| state.takes(anchor));
         let worth = self.batch.is_some()
             || reopens
             || should_commit_empty(state, bearer.policy, &contribution).is_some();

@@ -16,7 +16,7 @@ use super::question::PATIENCE;
 use crate::api::worker::{self, OnGap};
 use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::{self, Inquirer, TopicInfo, TopicPartition};
-use crate::watermark::{Jump, JumpKind, State};
+use crate::watermark::{Anchor, Jump, JumpKind, Origin, State};
 
 /// The topics that a specification names.
 #[derive(Debug)]
@@ -93,6 +93,53 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, context: &Context) -> Result
             ),
         )),
     }
+}
+
+/// Compares topics that the table does not have now with what it remembers of those that have left. `subscription`: the topics as the
+/// specification names them.
+///
+/// # Errors
+/// One has been made anew since, or may have been read before, and is not accepted.
+pub(crate) fn check_left(
+    state: &State,
+    topics: &[TopicInfo],
+    subscription: &str,
+    accept: &[Uuid],
+) -> Result<(), Error> {
+    let joins = !state.is_new() && state.subscription != subscription;
+    for topic in topics {
+        if state.topics.contains_key(&topic.name) || topic.id.is_some_and(|id| accept.contains(&id))
+        {
+            continue;
+        }
+        match (state.left.topics().get(&topic.name), topic.id) {
+            (Some(left), Some(broker)) if !left.is(Some(broker)) && !left.gone => {
+                return Err(recreated(&topic.name, left.id.unwrap_or_default(), broker));
+            }
+            (None, id) if joins && state.left.forgotten() => {
+                return Err(forgotten(&topic.name, id));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn forgotten(name: &str, id: Option<Uuid>) -> Error {
+    let way_on = match id {
+        Some(id) => format!(
+            "if none of its rows are there, source.accept.topicIds: [{id}] reads it from its first record"
+        ),
+        None => {
+            "and its broker tells no topic id: read it by a pipeline with another table".to_owned()
+        }
+    };
+    Error::refused(
+        Reason::TopicForgotten,
+        format!(
+            "topic \"{name}\" may have been read before, because more topics have left than the table remembers; {way_on}"
+        ),
+    )
 }
 
 /// The partitions that the table has and the broker does not name, although the specification names their topics.
@@ -181,51 +228,131 @@ pub(super) fn jumps(
             at_us: context.clock.now_us(),
         });
     }
-    if next.is_empty() {
-        return Ok(jumps);
-    }
-    let all: Vec<TopicPartition> = next.keys().cloned().collect();
     let recreated = recreated_topics(state, seen.topics, spec);
     let truncated = context.memory.take_truncations();
+    for log in logs(next.keys(), inquirer, context)? {
+        let next = next[&log.at];
+        let recreated = recreated.get(&*log.at.topic).copied();
+        let truncated = truncated.get(&log.at) == Some(&next);
+        let Some((kind, offset)) = log.moved(next, recreated, truncated, context)? else {
+            continue;
+        };
+        jumps.push(Jump {
+            topic: log.at.topic.to_string(),
+            partition: log.at.partition,
+            kind,
+            from: next,
+            offset,
+            at_us: log.at_us,
+        });
+    }
+    Ok(jumps)
+}
+
+/// Where reading goes on in partitions that have left the table and are back.
+///
+/// # Errors
+/// A position is lost and gaps stop the pipeline, or a log does not answer.
+pub(super) fn returns(
+    state: &State,
+    back: &[TopicPartition],
+    topics: &[TopicInfo],
+    inquirer: &Inquirer,
+    context: &Context,
+) -> Result<Vec<Anchor>, Error> {
+    let mut anchors = Vec::new();
+    for log in logs(back.iter(), inquirer, context)? {
+        let id = topic_id(topics, &log.at.topic);
+        let Some(from) = state.left.next_offset(&log.at.topic, id, log.at.partition) else {
+            continue;
+        };
+        let moved = log.moved(from, None, false, context)?;
+        anchors.push(Anchor {
+            topic: log.at.topic.to_string(),
+            topic_id: id,
+            partition: log.at.partition,
+            offset: moved.map_or(from, |(_, offset)| offset),
+            origin: Origin::Back { from },
+            at_us: log.at_us,
+        });
+    }
+    Ok(anchors)
+}
+
+/// The id of a topic, where the broker tells one.
+pub(crate) fn topic_id(topics: &[TopicInfo], name: &str) -> Option<Uuid> {
+    topics.iter().find(|topic| topic.name == name)?.id
+}
+
+/// Where a log begins and ends.
+struct LogBounds {
+    at: TopicPartition,
+    offsets: std::ops::Range<i64>,
+    /// The clock after the answer.
+    at_us: i64,
+}
+
+/// The bounds of the logs that answer. A partition that nobody answers for must not keep the others from being read; a position that
+/// is really lost shows when it is read.
+fn logs<'a>(
+    all: impl Iterator<Item = &'a TopicPartition>,
+    inquirer: &Inquirer,
+    context: &Context,
+) -> Result<Vec<LogBounds>, Error> {
+    let all: Vec<TopicPartition> = all.cloned().collect();
+    if all.is_empty() {
+        return Ok(Vec::new());
+    }
     let starts = inquirer.log_starts(&all, PATIENCE)?;
     let mut ends = inquirer.high_watermarks(&all, PATIENCE)?;
     let at_us = context.clock.now_us();
+    let mut logs = Vec::with_capacity(all.len());
     for (at, start) in starts {
-        let next = next[&at];
-        let (start, end) = match (start, ends.remove(&at)) {
-            (Ok(start), Some(Ok(end))) => (start, end),
-            // A partition that nobody answers for must not keep the others from being read; a position that is really lost
-            // shows when it is read.
+        match (start, ends.remove(&at)) {
+            (Ok(start), Some(Ok(end))) => logs.push(LogBounds {
+                at,
+                offsets: start..end,
+                at_us,
+            }),
             (Err(error), _) | (_, Some(Err(error))) => {
-                tracing::warn!(pipeline = %spec.id(), topic = %at.topic, partition = at.partition, %error, "a log does not answer");
-                continue;
+                tracing::warn!(pipeline = %context.spec.id(), topic = %at.topic, partition = at.partition, %error, "a log does not answer");
             }
-            (Ok(_), None) => continue,
-        };
-        let recreated = recreated.get(&*at.topic).copied();
-        let truncated = truncated.get(&at) == Some(&next);
-        let Some((kind, lost)) = jump_of(&at, next, start..end, recreated, truncated) else {
-            continue;
+            (Ok(_), None) => {}
+        }
+    }
+    Ok(logs)
+}
+
+impl LogBounds {
+    /// Why reading cannot go on at `next`, and where it does instead; `None`: it can.
+    fn moved(
+        &self,
+        next: i64,
+        recreated: Option<Uuid>,
+        truncated: bool,
+        context: &Context,
+    ) -> Result<Option<(JumpKind, i64)>, Error> {
+        let (at, spec) = (&self.at, &context.spec);
+        let jump = jump_of(at, next, self.offsets.clone(), recreated, truncated);
+        let Some((kind, lost)) = jump else {
+            return Ok(None);
         };
         if let Some(lost) = lost.filter(|_| spec.source.on_gap == OnGap::Stop) {
             return Err(lost.into());
         }
-        let offset = if kind == JumpKind::Truncated {
-            next.min(end)
-        } else {
-            start
-        };
+        let offset = goes_on_at(kind, next, &self.offsets);
         tracing::warn!(pipeline = %spec.id(), topic = %at.topic, partition = at.partition, from = next, offset, "reading goes on behind a gap, which becomes part of the claim");
-        jumps.push(Jump {
-            topic: at.topic.to_string(),
-            partition: at.partition,
-            kind,
-            from: next,
-            offset,
-            at_us,
-        });
+        Ok(Some((kind, offset)))
     }
-    Ok(jumps)
+}
+
+/// Where reading goes on in a log of these offsets that it cannot go on in at `next`.
+pub(crate) fn goes_on_at(kind: JumpKind, next: i64, log: &std::ops::Range<i64>) -> i64 {
+    if kind == JumpKind::Truncated {
+        next.min(log.end)
+    } else {
+        log.start
+    }
 }
 
 /// Why reading cannot go on at `next` in a log of these offsets, and what is lost there; `None`: it can.

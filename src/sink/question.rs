@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::heartbeat::SourceHeartbeat;
 use crate::kafka::{Error, Inquirer, StartFrom, TopicInfo, TopicPartition, Topics};
 use crate::process::clock::{Clock, JUMP_TOLERANCE, JumpWatch};
-use crate::watermark::{Anchor, AskedEnd, AskedPartitions, State};
+use crate::watermark::{Anchor, AskedEnd, AskedPartitions, Origin, State};
 
 /// How long each question may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -203,6 +203,7 @@ pub(super) fn anchors(
             topic: at.topic.to_string(),
             partition: at.partition,
             offset: offset?,
+            origin: Origin::New,
             at_us,
         })
     };

@@ -25,6 +25,7 @@ mod frontier;
 mod gaps;
 mod grid;
 mod kept;
+mod left;
 mod lineage;
 #[cfg(test)]
 mod oracle;
@@ -42,8 +43,8 @@ mod varint;
 mod writers;
 
 pub use advance::{
-    Advanced, Anchor, AskedEnd, Contribution, EmptyCommit, Jump, JumpKind, Misfit, PartitionNews,
-    advance, is_current, should_commit_empty, would_raise,
+    Advanced, Anchor, AskedEnd, Contribution, EmptyCommit, Jump, JumpKind, Misfit, Origin,
+    PartitionNews, advance, is_current, should_commit_empty, would_raise,
 };
 pub use amended::{Amended, AmendedCell, LateData, MAX_AMENDED};
 pub use cells::{CellCounts, LateCell, LateCells, MAX_COUNTED, MAX_LATE};
@@ -63,6 +64,7 @@ pub use frontier::{
 pub use gaps::{Gaps, MAX_GAPS};
 pub use grid::{Grid, NoGrid};
 pub use kept::{Kept, KeptCommit, LateRows};
+pub use left::{Left, LeftPartition, LeftTopic, MAX_LEFT};
 pub use lineage::{Ancestor, Lineage, Picked, SOURCE_SNAPSHOT_ID, TableView};
 pub use order::{MAX_REASON, MAX_RETRACTED, Order, Retracted, Retraction};
 pub use reading::{Coverage, Held, Reading, read_claim};

@@ -1,7 +1,7 @@
 //! The core against an oracle that has seen the whole stream.
 //!
 //! A world of partitions, workers and one table takes random steps: rows with delays within L and D, silent partitions,
-//! moved and new ones, batches sealed before the consumer has gone on, rivals that commit on what others left, heads of logs
+//! moved and new ones, topics that leave and come back, batches sealed before the consumer has gone on, rivals that commit on what others left, heads of logs
 //! lost, promises and heartbeats of the source, connectors that stop and send everything later, state read back or rebuilt at
 //! every commit. The oracle knows every row and judges what was published.
 //!
@@ -73,6 +73,12 @@ enum Step {
     Join {
         rows: u8,
     },
+    /// A topic is taken out of what the pipeline reads.
+    Leave {
+        topic: u8,
+    },
+    /// Those that were are named again.
+    Return,
     /// Other cells, by a newer revision of the settings.
     Cells {
         seconds: u8,
@@ -134,6 +140,8 @@ enum Wrong {
     HeartbeatAtCommit,
     /// A topic that joins is taken for one that was created since.
     JoinIsCreation,
+    /// What has left is not remembered.
+    LeftForgotten,
 }
 
 #[derive(Clone, Debug)]
@@ -175,8 +183,11 @@ struct World {
     now_us: i64,
     /// The topic of each partition.
     topics: Vec<String>,
-    /// What the pipeline reads.
-    subscription: String,
+    /// What the pipeline reads, but for what has left.
+    names: Vec<String>,
+    away: BTreeSet<String>,
+    /// Of each log, everything below is in the table or lost.
+    read: Vec<i64>,
     logs: Vec<Vec<Row>>,
     connector: Connector,
     log_start: Vec<i64>,
@@ -208,7 +219,9 @@ impl World {
         World {
             now_us: T0,
             topics: vec![TOPIC.to_owned(); partitions],
-            subscription: TOPIC.to_owned(),
+            names: vec![TOPIC.to_owned()],
+            away: BTreeSet::new(),
+            read: vec![0; partitions],
             logs: vec![Vec::new(); partitions],
             connector: Connector::default(),
             log_start: vec![0; partitions],
@@ -277,6 +290,8 @@ impl World {
             }
             Step::Join { rows } if partitions < 6 && !self.may_stop() => self.join(rows % 16),
             Step::Add | Step::Join { .. } => {}
+            Step::Leave { topic } => return self.leave(usize::from(topic)),
+            Step::Return => return self.come_back(),
             Step::Cells { seconds } => {
                 let cell = [1, 2, 4, 5][usize::from(seconds % 4)];
                 self.plan.policy.grid = Grid::new(cell * SECOND_US).unwrap();
@@ -308,14 +323,14 @@ impl World {
         self.topics.push(topic);
         self.logs.push(log);
         self.log_start.push(0);
+        self.read.push(0);
     }
 
     /// A row a second, up to now.
     fn join(&mut self, rows: u8) {
         let topic = format!("shop.joined-{}", self.logs.len());
         if self.wrong != Wrong::JoinIsCreation {
-            self.subscription.push(',');
-            self.subscription.push_str(&topic);
+            self.names.push(topic.clone());
         }
         // A changed specification is a new session: nothing was asked under it yet.
         self.asked.fill(None);
@@ -332,6 +347,90 @@ impl World {
         };
         let log = (0..rows).rev().map(row).collect();
         self.add(topic, log);
+    }
+
+    /// Its source positions are forgotten, so that what is sent again could not be told from news.
+    fn leave(&mut self, topic: usize) -> Found {
+        let known = self.table.topics.keys();
+        let reading: Vec<&String> = known.filter(|topic| !self.away.contains(*topic)).collect();
+        if reading.len() < 2 || self.plan.redeliver {
+            return Ok(());
+        }
+        let leaves = reading[topic % reading.len()].clone();
+        self.away.insert(leaves.clone());
+        self.settle(vec![leaves])
+    }
+
+    fn come_back(&mut self) -> Found {
+        if std::mem::take(&mut self.away).is_empty() {
+            return Ok(());
+        }
+        self.settle(Vec::new())
+    }
+
+    /// A changed specification is a new session: it commits what has to be on the table before anything is read.
+    fn settle(&mut self, retired: Vec<String>) -> Found {
+        let now_us = self.clock(0);
+        self.asked.fill(None);
+        let mut news = self.empty(now_us);
+        news.retired = retired;
+        news.asked = Some(self.named(now_us));
+        for partition in (0..self.logs.len()).filter(|partition| self.is_read(*partition)) {
+            if self.next_offset(partition).is_none() {
+                news.anchors.push(self.anchor_of(partition, now_us));
+            }
+        }
+        self.note_lost(&news)?;
+        self.land(&news, &[])
+    }
+
+    /// Where reading begins in a partition that the table does not have.
+    fn anchor_of(&self, partition: usize, at_us: i64) -> Anchor {
+        let (topic, number) = self.place(partition);
+        let start = self.log_start[partition];
+        let left = self.table.left.next_offset(topic, None, number);
+        Anchor {
+            topic: topic.to_owned(),
+            topic_id: None,
+            partition: number,
+            offset: left.map_or(start, |from| from.max(start)),
+            origin: left.map_or(Origin::New, |from| Origin::Back { from }),
+            at_us,
+        }
+    }
+
+    fn is_read(&self, partition: usize) -> bool {
+        !self.away.contains(&self.topics[partition])
+    }
+
+    fn named(&self, at_us: i64) -> AskedPartitions {
+        let mut topics: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
+        for partition in (0..self.logs.len()).filter(|partition| self.is_read(*partition)) {
+            let (topic, number) = self.place(partition);
+            topics.entry(topic.to_owned()).or_default().insert(number);
+        }
+        AskedPartitions { at_us, topics }
+    }
+
+    /// Keeps account of what is never read, and finds what would be read again.
+    fn note_lost(&mut self, news: &Contribution) -> Found {
+        let jumps = news.jumps.iter();
+        let jumps = jumps.map(|jump| (jump.partition, jump.offset));
+        let anchors = news.anchors.iter();
+        let anchors = anchors.map(|anchor| (anchor.partition, anchor.offset));
+        for (partition, offset) in jumps.chain(anchors) {
+            let partition = usize::try_from(partition).unwrap();
+            let read = self.read[partition];
+            if offset < read {
+                return Err(format!("rows {offset}..{read} would be read again"));
+            }
+            let lost = usize::try_from(read).unwrap()..usize::try_from(offset).unwrap();
+            let lost = self.logs[partition][lost].iter();
+            self.skipped
+                .extend(lost.filter(|row| row.counts()).map(|row| row.event_us));
+            self.read[partition] = offset;
+        }
+        Ok(())
     }
 
     fn retract(&mut self, back: u8) -> Found {
@@ -355,10 +454,15 @@ impl World {
         self.table.partition(topic, number)
     }
 
+    fn subscription(&self) -> String {
+        let read = self.names.iter().filter(|name| !self.away.contains(*name));
+        read.map(String::as_str).collect::<Vec<_>>().join(",")
+    }
+
     fn empty(&self, now_us: i64) -> Contribution {
         let claim_us = self.table.published.finalized_before_us;
         Contribution {
-            subscription: self.subscription.clone(),
+            subscription: self.subscription(),
             cells: CellCounts::new(self.plan.policy.grid, claim_us),
             ..empty(self.commits + 1, now_us, self.plan.policy.grid)
         }
@@ -480,7 +584,7 @@ impl World {
 
     fn owned(&self, worker: usize) -> Vec<usize> {
         (0..self.logs.len())
-            .filter(|p| self.owner[*p] == worker)
+            .filter(|p| self.owner[*p] == worker && self.is_read(*p))
             .collect()
     }
 
@@ -538,15 +642,7 @@ impl World {
     }
 
     fn ask(&mut self, worker: usize) {
-        let mut topics: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
-        for partition in 0..self.logs.len() {
-            let (topic, number) = self.place(partition);
-            topics.entry(topic.to_owned()).or_default().insert(number);
-        }
-        self.asked[worker] = Some(AskedPartitions {
-            at_us: self.clock(worker),
-            topics,
-        });
+        self.asked[worker] = Some(self.named(self.clock(worker)));
         let at_us = self.clock(worker);
         let heartbeat_us = self.connector.beat_us;
         for partition in self.owned(worker) {
@@ -573,13 +669,7 @@ impl World {
         for partition in self.owned(worker) {
             let (topic, number) = self.place(partition);
             let Some(next) = self.next_offset(partition) else {
-                news.anchors.push(Anchor {
-                    topic: topic.to_owned(),
-                    topic_id: None,
-                    partition: number,
-                    offset: self.log_start[partition],
-                    at_us: now_us,
-                });
+                news.anchors.push(self.anchor_of(partition, now_us));
                 continue;
             };
             let Some(held) = self.held[worker].get(&partition) else {
@@ -701,6 +791,7 @@ impl World {
         for partition in 0..self.logs.len() {
             let end = i64::try_from(self.logs[partition].len()).unwrap();
             let offset = if self.plan.latest { end } else { 0 };
+            self.read[partition] = offset;
             self.skipped.extend(
                 self.logs[partition][..usize::try_from(offset).unwrap()]
                     .iter()
@@ -712,6 +803,7 @@ impl World {
                 topic_id: Some(Uuid::from_u128(9)),
                 partition: i32::try_from(partition).unwrap(),
                 offset,
+                origin: Origin::New,
                 at_us: self.clock(0) - ago,
             });
         }
@@ -733,25 +825,7 @@ impl World {
             self.held[worker].remove(&usize::try_from(partition).unwrap());
             return Ok(());
         }
-        for jump in &news.jumps {
-            let partition = usize::try_from(jump.partition).unwrap();
-            let from = usize::try_from(self.next_offset(partition).unwrap()).unwrap();
-            let lost = &self.logs[partition][from..usize::try_from(jump.offset).unwrap()];
-            self.skipped.extend(
-                lost.iter()
-                    .filter(|row| row.counts())
-                    .map(|row| row.event_us),
-            );
-        }
-        for anchor in &news.anchors {
-            let partition = usize::try_from(anchor.partition).unwrap();
-            let lost = &self.logs[partition][..usize::try_from(anchor.offset).unwrap()];
-            self.skipped.extend(
-                lost.iter()
-                    .filter(|row| row.counts())
-                    .map(|row| row.event_us),
-            );
-        }
+        self.note_lost(&news)?;
         let mut rows: Vec<Row> = taken.iter().flat_map(|(_, rows, _)| rows.clone()).collect();
         let true_replays = rows.iter().filter(|row| row.replay).count() as u64;
         if news.excluded.replayed != true_replays {
@@ -781,6 +855,7 @@ impl World {
             }
             held.rows.retain(|(offset, _)| *offset >= sealed);
             held.start = sealed;
+            self.read[partition] = sealed;
         }
         Ok(())
     }
@@ -823,6 +898,9 @@ impl World {
             // A planted rule shows in what is published; reading back is left to the right ones.
             self.judge_edges(&next)?;
             self.table = next.state;
+            if self.wrong == Wrong::LeftForgotten {
+                self.table.left = Left::default();
+            }
             return Ok(());
         }
         let decoded = State::decode(&next.state_text).map_err(|e| e.to_string())?;
@@ -1053,6 +1131,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (partition.clone(), worker).prop_map(|(partition, worker)| Step::Move { partition, worker }),
         3 => Just(Step::Add),
         1 => any::<u8>().prop_map(|rows| Step::Join { rows }),
+        1 => any::<u8>().prop_map(|topic| Step::Leave { topic }),
+        1 => Just(Step::Return),
         1 => any::<u8>().prop_map(|seconds| Step::Cells { seconds }),
         1 => any::<u8>().prop_map(|back| Step::Retract { back }),
         1 => (partition, 1_usize..6).prop_map(|(partition, rows)| Step::LoseHead { partition, rows }),
@@ -1224,6 +1304,11 @@ fn occasion(wrong: Wrong) -> Option<Vec<Step>> {
             steps.extend(long());
             steps.extend([ask, Step::Start, Step::Beat, commit()]);
         }
+        Wrong::LeftForgotten => {
+            let flow = || Step::Flow { delay: 128 };
+            steps.extend([Step::Join { rows: 5 }, flow(), flow()]);
+            steps.extend([Step::Leave { topic: 1 }, flow(), Step::Return]);
+        }
         _ => return None,
     }
     Some(steps)
@@ -1245,6 +1330,7 @@ fn the_oracle_finds_every_planted_rule() {
         (Wrong::StopUnheard, "was published, then came"),
         (Wrong::HeartbeatAtCommit, "was published, then came"),
         (Wrong::JoinIsCreation, "was published, then came"),
+        (Wrong::LeftForgotten, "would be read again"),
     ];
     for (wrong, way) in wrongs {
         let found = find(wrong);

@@ -485,7 +485,8 @@ mod tests {
         drop_state(&mut table);
         assert_eq!(going_on(&table).state, table.state);
         table.commit(news("10:48").asked("10:48", 2).reading("shop.*"));
-        table.commit(items(news("10:49").anchor(0, 0).reading("shop.*")));
+        let back = news("10:49").anchor(0, 2).back(2);
+        table.commit(items(back.reading("shop.*")));
         for text in [None, Some(before)] {
             drop_state(&mut table);
             let text = text.map(|text| (name.clone(), text));
@@ -591,8 +592,8 @@ mod tests {
         let name = state_property(WRITER);
         table.properties.insert(name.clone(), "garbage".to_owned());
         assert_eq!(going_on(&table).state, table.state);
-        table.properties.insert(name, "Ag==".to_owned());
-        let source = Unreadable::Newer { version: 2 };
+        table.properties.insert(name, "Aw==".to_owned());
+        let source = Unreadable::Newer { version: 3 };
         let writer = WRITER.to_owned();
         assert_eq!(stand_on(&table), Err(Obstacle::Newer { writer, source }));
     }

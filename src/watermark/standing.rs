@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::advance::{Anchor, Jump, JumpKind};
+use super::advance::{Anchor, Jump, JumpKind, Origin};
 use super::codec::Unreadable;
 use super::contract::BadValue;
 use super::epoch::StepCause;
@@ -139,6 +139,10 @@ impl Beginning {
         state
             .published
             .step(StepCause::LineageAccepted, None, at_us);
+        // What had left is on the table as what had not.
+        if let Some(kept) = &self.kept {
+            state.left.clone_from(&kept.left);
+        }
         state
     }
 }
@@ -267,6 +271,10 @@ pub fn keep_offsets(
                 topic_id,
                 partition,
                 offset,
+                origin: match state.left.next_offset(topic, topic_id, partition) {
+                    Some(from) => Origin::Back { from },
+                    None => Origin::Anew,
+                },
                 at_us,
             }),
         }

@@ -19,6 +19,7 @@ use super::frontier::{
     TopicState, Window,
 };
 use super::gaps::Gaps;
+use super::left::Left;
 use super::order::Retracted;
 use super::source_position::SourcePositions;
 use super::writers::Peer;
@@ -105,6 +106,8 @@ pub struct State {
     pub newest_heartbeat_us: Option<i64>,
     /// What is known of each partition.
     pub topics: BTreeMap<String, TopicState>,
+    /// Topics that were read and no longer are.
+    pub left: Left,
     /// What this writer claims.
     pub published: Published,
     /// What the table says of its other writers: read with each base, and no part of what the state is kept as.
@@ -153,6 +156,8 @@ pub struct Record {
     pub subscription: String,
     /// The topics known after it. Any other one is retired.
     pub topics: BTreeSet<String>,
+    /// What has left, as in force with it.
+    pub left: Left,
     /// The partitions asked for, as in force with it.
     pub asked: Option<AskedPartitions>,
     /// The newest change, as in force with it.
@@ -182,6 +187,7 @@ impl State {
             newest_change: None,
             newest_heartbeat_us: None,
             topics: BTreeMap::new(),
+            left: Left::default(),
             published: Published {
                 epoch: 1,
                 finalized_before_us: None,
@@ -236,10 +242,14 @@ impl State {
             if let Some(id) = record.topic_ids.get(topic) {
                 known.id = Some(*id);
             }
+            let left = self.left.topics().get(topic);
+            let left = left.filter(|left| left.partitions.contains_key(partition));
+            // The commits of before it left are no longer on record.
+            let dropped_us = left.map(|left| left.at_us).max(cut_us);
             let state = known
                 .partitions
                 .entry(*partition)
-                .or_insert_with(|| unknown(cut_us));
+                .or_insert_with(|| unknown(dropped_us));
             state.apply(news, record.committed_at_us);
             if news.stats.is_some()
                 && let Some(gap) = state.gap.take()
@@ -253,6 +263,7 @@ impl State {
             }
         }
         self.leave(&record.gone);
+        self.left.clone_from(&record.left);
         for known in self.topics.values_mut() {
             for state in known.partitions.values_mut() {
                 state

@@ -91,8 +91,15 @@ impl Contribution {
             topic_id: Some(Uuid::from_u128(9)),
             partition,
             offset,
+            origin: Origin::New,
             at_us: self.now_us,
         });
+        self
+    }
+
+    /// The anchor named last is that of a partition which left at this offset.
+    pub(super) fn back(mut self, from: i64) -> Self {
+        self.anchors.last_mut().unwrap().origin = Origin::Back { from };
         self
     }
 

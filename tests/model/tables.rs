@@ -12,9 +12,9 @@ use tidemark::{
     watermark::{
         Advanced, Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, Bounds, CellCounts,
         Contribution, Digest, Excluded, FromRule, GoingOn, Grid, Heartbeats, Identity, LateData,
-        Lineage, Misfit, NewestChange, OnJoin, PartitionNews, Policy, Reading, SECOND_US, Sketch,
-        Standing, State, TableView, Term, advance, contract, read_claim, should_commit_empty,
-        stand,
+        Lineage, Misfit, NewestChange, OnJoin, Origin, PartitionNews, Policy, Reading, SECOND_US,
+        Sketch, Standing, State, TableView, Term, advance, contract, read_claim,
+        should_commit_empty, stand,
     },
 };
 use uuid::Uuid;
@@ -255,7 +255,7 @@ impl Tables {
         }
         let advanced = match advance(state, &policy, &news) {
             Ok(advanced) => advanced,
-            Err(Misfit::Anchored { .. } | Misfit::JumpedAlready { .. }) => {
+            Err(Misfit::Anchored { .. } | Misfit::JumpedAlready { .. } | Misfit::Left { .. }) => {
                 return Ok(Outcome::Looked);
             }
             Err(_) => return Ok(Outcome::Dropped),
@@ -492,6 +492,7 @@ fn contribution(
             topic_id: Some(Uuid::from_u128(9)),
             partition,
             offset: 0,
+            origin: Origin::New,
             at_us: us(answer.at),
         })
     });

@@ -145,22 +145,27 @@ impl Session<'_> {
                 self.note(*success, &under_way.excluded, elapsed);
             }
         }
-        if self.source.mode() == Mode::Group {
-            self.subscribe()?;
-        } else {
-            let reading: BTreeSet<TopicPartition> = self
-                .ingest
-                .delivered()
-                .into_iter()
-                .map(|(at, _)| at)
-                .collect();
-            let new: Vec<TopicPartition> = self.wanted().difference(&reading).cloned().collect();
-            if !new.is_empty() {
-                self.take_over(&new)?;
-            }
-        }
+        self.read_further()?;
         self.show();
         Ok(())
+    }
+
+    /// Reads what the table has by now and this worker does not read yet, if that is for it to decide.
+    pub(super) fn read_further(&mut self) -> Result<(), Error> {
+        if self.source.mode() == Mode::Group {
+            return self.subscribe();
+        }
+        let reading: BTreeSet<TopicPartition> = self
+            .ingest
+            .delivered()
+            .into_iter()
+            .map(|(at, _)| at)
+            .collect();
+        let new: Vec<TopicPartition> = self.wanted().difference(&reading).cloned().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        self.take_over(&new)
     }
 
     fn note(&mut self, success: Success, excluded: &Excluded, elapsed: Duration) {

@@ -35,6 +35,8 @@ use crate::lake::maintain::Maintainer;
 use crate::process::clock::JumpWatch;
 use crate::watermark::{Contribution, Excluded, PartitionNews, State, would_raise};
 
+use opening::settle_start;
+
 mod errands;
 mod handover;
 mod opening;
@@ -333,8 +335,28 @@ impl Session<'_> {
             self.context.metrics.heartbeat(heartbeat_us, now_us);
         }
         self.show_partitions(&answer);
+        self.take_back(&mut answer)?;
         self.answer = Some((answer, now));
         Ok(())
+    }
+
+    /// Topics that left the table and are named again go on where they stood, if they still can: looked at as at the opening.
+    fn take_back(&mut self, answer: &mut Answer) -> Result<(), Error> {
+        let left = self.state.left.topics();
+        let named = answer.unknown.len();
+        answer
+            .unknown
+            .retain(|anchor| !left.contains_key(&anchor.topic));
+        if answer.unknown.len() == named {
+            return Ok(());
+        }
+        let loaded = self.context.runtime.block_on(self.side.load())?;
+        if loaded.is_for_opening() {
+            let table = self.side.ident.to_string();
+            return Err(Error::RolledBack { table });
+        }
+        self.state = settle_start(self.context, &self.side, &self.inquirer, loaded)?;
+        self.read_further()
     }
 
     /// Whether everything below the ends of the answer is read, or enough time was given to it.

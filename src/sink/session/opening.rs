@@ -34,7 +34,7 @@ use crate::sink::pipeline::Context;
 use crate::sink::question::{PATIENCE, anchors, asked_partitions, known, partitions};
 use crate::sink::standing::Leave;
 use crate::sink::{Error, of_lake, open};
-use crate::watermark::{self, Identity, Policy, State, keep_offsets};
+use crate::watermark::{self, Anchor, Identity, Origin, Policy, State, keep_offsets};
 
 /// How long a partition may be missing in the answers, at most, until it counts as gone.
 const GONE_AFTER: Duration = Duration::from_mins(1);
@@ -251,12 +251,31 @@ pub(super) fn settle_start(
     loaded: Loaded,
 ) -> Result<State, Error> {
     context.beat();
+    let Some(errand) = start(context, side, inquirer, &loaded)? else {
+        return Ok(loaded.state);
+    };
+    let state = carry_out(context, side, &errand, &loaded)?;
+    if loaded.state.is_new() && !retired(context, &state).is_empty() {
+        // What nobody reads any more can leave now that the table knows it.
+        let loaded = context.runtime.block_on(side.load())?;
+        return settle_start(context, side, inquirer, loaded);
+    }
+    Ok(state)
+}
+
+/// What has to be on the table before anything is read; `None`: nothing.
+fn start(
+    context: &Context,
+    side: &TableSide,
+    inquirer: &Inquirer,
+    loaded: &Loaded,
+) -> Result<Option<Errand>, Error> {
     let spec = &context.spec;
-    let (state, kept) = (loaded.state, loaded.kept);
+    let (state, kept) = (&loaded.state, loaded.kept.as_deref());
     let at_us = context.clock.now_us();
     let topics = inquirer.topics(&open::topics(spec), PATIENCE)?;
     // Reading goes on at these offsets, whichever commit they are of.
-    let reached = kept.as_deref().unwrap_or(&state);
+    let reached = kept.unwrap_or(state);
     let seen = Seen {
         cluster_id: Some(&side.identity.cluster_id),
         topics: &topics,
@@ -264,47 +283,83 @@ pub(super) fn settle_start(
         gone: &gone(context, reached, &topics),
     };
     identity::check(reached, &seen, context)?;
+    identity::check_left(state, &topics, &side.subscription, seen.accept)?;
     let mut jumps = identity::jumps(reached, inquirer, &seen, context)?;
-    let mut kept_anchors = Vec::new();
-    if let Some(kept) = &kept {
-        (jumps, kept_anchors) = keep_offsets(&state, kept, jumps, context.clock.now_us());
-        kept_anchors.retain(|anchor| context.names.contains(&anchor.topic));
+    let mut anchors = Vec::new();
+    if let Some(kept) = kept {
+        (jumps, anchors) = keep_offsets(state, kept, jumps, context.clock.now_us());
+        // On a table that begins anew what nobody reads any more has to be known before it can leave.
+        anchors.retain(|anchor| state.is_new() || context.names.contains(&anchor.topic));
     }
-    let retired = retired(context, &state);
-    let mut known = known(&state);
+    let mut known = known(state);
     known.extend(
-        kept_anchors
+        anchors
             .iter()
             .map(|anchor| TopicPartition::new(anchor.topic.as_str(), anchor.partition)),
     );
-    let unknown: Vec<TopicPartition> = partitions(&topics)
-        .into_iter()
-        .filter(|at| !known.contains(at))
-        .collect();
-    let nothing = unknown.is_empty() && kept_anchors.is_empty() && jumps.is_empty();
-    if nothing && retired.is_empty() && !state.is_new() && !loaded.reopens {
-        return Ok(state);
+    let mut unknown = partitions(&topics);
+    unknown.retain(|at| !known.contains(at));
+    anchors.append(&mut first_offsets(
+        context, inquirer, loaded, &topics, unknown,
+    )?);
+    let retired = retired(context, state);
+    let nothing = anchors.is_empty() && jumps.is_empty() && retired.is_empty();
+    if nothing && !loaded.is_for_opening() {
+        return Ok(None);
     }
-    let start_from = if state.is_new() && kept.is_none() {
-        open::start_from(spec)
-    } else {
-        StartFrom::Earliest
-    };
-    let mut anchors = anchors(inquirer, &topics, &unknown, start_from, &context.clock)?;
-    anchors.append(&mut kept_anchors);
-    let errand = Errand {
+    Ok(Some(Errand {
         anchors,
         jumps,
         retired,
         asked: Some(asked_partitions(&topics, at_us)),
         opens: true,
         ..Errand::default()
+    }))
+}
+
+/// Where reading begins in partitions that the table does not have: where they left it, or else at their first offset.
+fn first_offsets(
+    context: &Context,
+    inquirer: &Inquirer,
+    loaded: &Loaded,
+    topics: &[TopicInfo],
+    unknown: Vec<TopicPartition>,
+) -> Result<Vec<Anchor>, Error> {
+    let (spec, state) = (&context.spec, &loaded.state);
+    let (back, unknown): (Vec<_>, Vec<_>) = unknown.into_iter().partition(|at| {
+        let id = identity::topic_id(topics, &at.topic);
+        let left = state.left.next_offset(&at.topic, id, at.partition);
+        left.is_some()
+    });
+    let start_from = if state.is_new() && loaded.kept.is_none() {
+        open::start_from(spec)
+    } else {
+        StartFrom::Earliest
     };
-    let stepped = loaded.reopens || state.is_new();
-    let epoch = state.published.epoch - u64::from(stepped);
+    let mut anchors = anchors(inquirer, topics, &unknown, start_from, &context.clock)?;
+    let accept = &spec.source.accept.topic_ids;
+    for anchor in &mut anchors {
+        if anchor.topic_id.is_some_and(|id| accept.contains(&id)) {
+            anchor.origin = Origin::Anew;
+        }
+    }
+    anchors.append(&mut identity::returns(
+        state, &back, topics, inquirer, context,
+    )?);
+    Ok(anchors)
+}
+
+fn carry_out(
+    context: &Context,
+    side: &TableSide,
+    errand: &Errand,
+    loaded: &Loaded,
+) -> Result<State, Error> {
+    let stepped = loaded.is_for_opening();
+    let epoch = loaded.state.published.epoch - u64::from(stepped);
     let outcome = context
         .runtime
-        .block_on(side.settle(&errand, &context.stop, &|error| {
+        .block_on(side.settle(errand, &context.stop, &|error| {
             // An outage is waited out here, however long.
             context.beat();
             context

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use super::misfit::Misfit;
 use super::news::{Jump, JumpKind};
 use crate::watermark::event_time::{ceil_second, floor_second};
-use crate::watermark::frontier::{OpenGap, Term, View};
+use crate::watermark::frontier::{OpenGap, PartitionState, Term, View};
 use crate::watermark::state::{PartitionRecord, Record, State};
 
 pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Result<(), Misfit> {
@@ -36,23 +36,12 @@ pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Res
     if let JumpKind::Recreated { topic_id: Some(id) } = jump.kind {
         record.topic_ids.insert(jump.topic.clone(), id);
     }
-    let frontier = if recreated {
-        None
-    } else {
-        // What lies behind the rows on record is lost, whatever the clock says of it.
-        let mut proven = base.policy.terms.clone();
-        proven.remove(&Term::Clock);
-        let view = View {
-            terms: &proven,
-            ..base.view()
-        };
-        view.frontier(known)
-    };
+    let from_us = proven_us(base, known).filter(|_| !recreated);
     let own = PartitionRecord {
         next_offset: jump.offset,
         reset: !matches!(jump.kind, JumpKind::Forward | JumpKind::Gone),
         gap: Some(OpenGap {
-            from_us: frontier.map(|value| floor_second(value.value_us)),
+            from_us,
             restart_us: ceil_second(jump.at_us),
             in_order: matches!(jump.kind, JumpKind::Forward),
         }),
@@ -64,6 +53,18 @@ pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Res
     }
     record.partitions.insert(key, own);
     Ok(())
+}
+
+/// How far a partition has got, in whole seconds. What lies behind the rows on record is lost, whatever the clock says of it.
+pub(super) fn proven_us(base: &State, known: &PartitionState) -> Option<i64> {
+    let mut proven = base.policy.terms.clone();
+    proven.remove(&Term::Clock);
+    let view = View {
+        terms: &proven,
+        ..base.view()
+    };
+    view.frontier(known)
+        .map(|value| floor_second(value.value_us))
 }
 
 /// What leaves with the partitions that are gone: a topic without any other, and their place in the answer.

@@ -43,6 +43,27 @@ pub enum Misfit {
         /// Where the table goes on.
         next_offset: i64,
     },
+    /// The anchor was not derived from what the table remembers: the partition left it meanwhile, or is back through another
+    /// worker.
+    #[error(
+        "partition {topic}/{partition}: it was anchored without regard to the offset at which it left the table, {next_offset:?}; look again"
+    )]
+    Left {
+        /// The topic.
+        topic: String,
+        /// The partition.
+        partition: i32,
+        /// Where it left; `None`: the table does not remember it.
+        next_offset: Option<i64>,
+    },
+    /// The topic joins, and the table no longer knows each topic that has left.
+    #[error(
+        "topic \"{topic}\" may have been read before: the table no longer knows each topic that has left"
+    )]
+    Forgotten {
+        /// The topic.
+        topic: String,
+    },
     /// The partition is no longer where the jump was derived from: another worker jumped, or went on.
     #[error("partition {topic}/{partition}: moved on to {next_offset} already; go on from there")]
     JumpedAlready {

@@ -24,12 +24,13 @@ mod jumps;
 mod misfit;
 mod news;
 mod partitions;
+mod returns;
 mod topics;
 
 use topics::Arrival;
 
 pub use misfit::Misfit;
-pub use news::{Anchor, AskedEnd, Contribution, Jump, JumpKind, PartitionNews};
+pub use news::{Anchor, AskedEnd, Contribution, Jump, JumpKind, Origin, PartitionNews};
 
 /// What a commit attempt writes.
 #[derive(Clone, Debug)]
@@ -199,7 +200,10 @@ struct Next {
 /// Why a commit opens an epoch.
 enum Step {
     /// A topic joins: the claim begins anew with what all topics allow.
-    Joins,
+    Joins {
+        /// Whether reading begins in it: something may have been missed before.
+        begins: bool,
+    },
     /// A stretch is left out from now on.
     Retracts(Retraction),
     /// The writer is new to a table that has others, or goes on after it was drained.
@@ -216,8 +220,12 @@ fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<Next, Mis
         Some(Order::Retract(_)) | None => {}
     }
     let mut anchors = news.anchors.iter();
-    let joined = anchors
-        .any(|anchor| topics::arrival(base, &record.policy, news, &anchor.topic) == Arrival::Joins);
+    let joined =
+        anchors.any(|anchor| topics::arrival(base, &record.policy, news, anchor) == Arrival::Joins);
+    let begins = record
+        .partitions
+        .values()
+        .any(|own| own.anchor_us.is_some());
     Ok(Next {
         state,
         record,
@@ -230,7 +238,7 @@ fn apply(base: &State, policy: &Policy, news: &Contribution) -> Result<Next, Mis
             Some(Order::Drain) => None,
             Some(Order::Undrain) => base.published.drained.then_some(Step::Enters),
             None if base.is_new() && !base.peers.is_empty() => Some(Step::Enters),
-            None => joined.then_some(Step::Joins),
+            None => joined.then_some(Step::Joins { begins }),
         },
     })
 }
@@ -263,10 +271,10 @@ fn publish(base: &State, policy: &Policy, step: Option<Step>, state: &mut State)
     let may_raise = is_current(base, policy);
     let rule_kept = !base.is_new() && base.policy.complete_from == state.policy.complete_from;
     // Of a topic that joins, too, nothing is claimed before reading began there.
-    let edge_kept = rule_kept && !matches!(step, Some(Step::Joins));
+    let edge_kept = rule_kept && !matches!(step, Some(Step::Joins { begins: true }));
     let at_us = state.committed_at_us;
     let cause = match &step {
-        Some(Step::Joins) => Some(StepCause::TopicJoined),
+        Some(Step::Joins { .. }) => Some(StepCause::TopicJoined),
         Some(Step::Enters) => Some(StepCause::WriterJoined),
         Some(Step::Retracts(_)) | None => None,
     };
@@ -275,7 +283,7 @@ fn publish(base: &State, policy: &Policy, step: Option<Step>, state: &mut State)
         // A new writer's first epoch is one more of the table's.
         Some(Step::Enters) if base.is_new() => {}
         Some(Step::Enters) => state.published.epoch += 1,
-        Some(Step::Joins) => {
+        Some(Step::Joins { .. }) => {
             let candidate = state.candidate(&state.view());
             let claim_us = if may_raise {
                 candidate
@@ -350,6 +358,7 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
             .filter(|topic| !is_retired(topic))
             .cloned()
             .collect(),
+        left: base.left.clone(),
         asked: topics::newer_answer(base.asked.as_ref(), news.asked.as_ref()).map(|mut asked| {
             asked.topics.retain(|topic, _| !is_retired(topic));
             asked
@@ -377,6 +386,7 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
     jumps::check_recreated(base, &news.jumps)?;
     jumps::leave_gone(base, &mut record);
     topics::check_retired(news)?;
+    returns::derive_left(base, &mut record, news);
     for own in &news.partitions {
         partitions::derive_partition(base, &mut record, own)?;
     }

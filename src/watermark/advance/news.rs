@@ -13,6 +13,20 @@ use crate::watermark::order::Order;
 use crate::watermark::source_position::SourcePositions;
 use crate::watermark::state::AskedPartitions;
 
+/// Why reading begins at an anchor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The table has nothing of the partition, as far as its reader knew.
+    New,
+    /// It left the table, and goes on.
+    Back {
+        /// The next offset that it left at: on a table that remembers another one the anchor is void.
+        from: i64,
+    },
+    /// Its owner has agreed that it is read from here, whatever the table remembers of a topic of this name (`source.accept`).
+    Anew,
+}
+
 /// A partition's start offset, anchored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anchor {
@@ -24,6 +38,8 @@ pub struct Anchor {
     pub partition: i32,
     /// The first offset that will be read.
     pub offset: i64,
+    /// Why there.
+    pub origin: Origin,
     /// The clock **after** that offset was answered.
     pub at_us: i64,
 }
@@ -112,7 +128,7 @@ pub struct Contribution {
     /// Which topics the worker reads, as its owner wrote it: a list or a pattern.
     pub subscription: String,
     /// Start offsets of partitions that the table does not know: in the first commit of all there are, later of those that
-    /// were created since.
+    /// were created since, or are back.
     pub anchors: Vec<Anchor>,
     /// Partitions that go on somewhere else.
     pub jumps: Vec<Jump>,

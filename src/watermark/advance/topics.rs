@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 
 use super::misfit::Misfit;
 use super::news::{Anchor, Contribution, JumpKind};
+use super::returns::{Past, check_origin};
 use crate::watermark::event_time::{ceil_second, floor_second};
 use crate::watermark::frontier::{OnJoin, OpenGap, Policy};
 use crate::watermark::state::{AskedPartitions, PartitionRecord, Record, State};
@@ -38,12 +39,19 @@ pub(super) enum Arrival {
     },
 }
 
-/// How a topic comes. `policy`: the one in force with the commit.
-pub(super) fn arrival(base: &State, policy: &Policy, news: &Contribution, topic: &str) -> Arrival {
+/// How a partition without an anchor comes. `policy`: the one in force with the commit.
+pub(super) fn arrival(
+    base: &State,
+    policy: &Policy,
+    news: &Contribution,
+    anchor: &Anchor,
+) -> Arrival {
     if base.is_new() {
         return Arrival::First;
     }
-    if base.topics.contains_key(topic) || news.subscription == base.subscription {
+    let created = base.topics.contains_key(&anchor.topic) || news.subscription == base.subscription;
+    // The claim has gone on without one that was away.
+    if created && !Past::of(base, anchor).is_known() {
         return Arrival::Created;
     }
     match (policy.on_join, base.published.finalized_before_us) {
@@ -128,21 +136,28 @@ pub(super) fn derive_anchor(
             broker,
         });
     }
-    if let Some(id) = anchor.topic_id {
+    let past = Past::of(base, anchor);
+    let arrival = arrival(base, &record.policy, news, anchor);
+    let joins = matches!(arrival, Arrival::Joins | Arrival::Backfills { .. });
+    check_origin(base, anchor, past, joins)?;
+    if let Some(id) = anchor.topic_id.or(past.id()) {
         record.topic_ids.insert(anchor.topic.clone(), id);
     }
     record.topics.insert(anchor.topic.clone());
     let at_us = ceil_second(anchor.at_us);
     let mut own = PartitionRecord {
         next_offset: anchor.offset,
+        leader_epoch: past.leader_epoch(anchor.offset),
+        gap: past.gap(anchor.offset, at_us),
         ..PartitionRecord::default()
     };
-    match arrival(base, &record.policy, news, &anchor.topic) {
-        Arrival::First | Arrival::Joins => own.anchor_us = Some(at_us),
+    match arrival {
+        Arrival::First => own.anchor_us = Some(at_us),
+        Arrival::Joins => own.anchor_us = Some(at_us).filter(|_| !past.is_whole()),
         Arrival::Created => {}
         Arrival::Backfills { before_us } => own.backfill_before_us = Some(before_us),
     }
-    if own.anchor_us.is_none() && anchor.offset > 0 {
+    if own.anchor_us.is_none() && anchor.offset > 0 && !past.is_known() {
         own.gap = Some(OpenGap {
             from_us: base.published.finalized_before_us,
             restart_us: at_us,
@@ -447,7 +462,7 @@ mod tests {
             }
         ));
         for subscription in [TOPIC, "other"] {
-            let back = news("11:24").anchor(0, 0).of("shop.items");
+            let back = news("11:24").anchor(0, 0).back(0).of("shop.items");
             let older = steps(&table, &back.reading(subscription));
             assert!(older, "it is older than the claim now");
         }

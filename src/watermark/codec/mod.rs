@@ -2,7 +2,8 @@
 //!
 //! Times are whole seconds against the commit's, so that a partition with a window of three takes about 40 bytes before
 //! compression. The layout of a version never changes; a newer version than this release knows is an error of its own, since
-//! a worker that overwrote it would lose what it does not understand.
+//! a worker that overwrote it would lose what it does not understand. What an older version can say is written in it, so that an
+//! older release can go on from it.
 //!
 //! Decoding survives any text. What is damaged is said to be so, never half read.
 
@@ -15,14 +16,17 @@ use uuid::Uuid;
 use super::advance::Misfit;
 use super::event_time::SECOND_US;
 use super::frontier::{MAX_WINDOW, NewestChange, PartitionState, TopicState};
+use super::left::Left;
 use super::state::{AskedPartitions, Identity, Published, State};
 use super::varint::{Reader, put, put_signed, put_text};
 
+mod left;
 mod partition;
 mod policy;
 mod published;
 mod record;
 
+use left::{put_left, read_left};
 use partition::{put_partition, put_sources, read_partition, read_sources, sources};
 use policy::{put_policy, read_policy};
 use published::{put_published, read_published};
@@ -30,7 +34,10 @@ use published::{put_published, read_published};
 /// The most characters an encoded state takes.
 pub const MAX_STATE: usize = 64 * 1024;
 
-const VERSION: u8 = 1;
+/// The newest version: a state that says what has left.
+const VERSION: u8 = 2;
+/// Everything else, and a state that nothing has left.
+const PLAIN: u8 = 1;
 /// What the claim and full lists of gaps, amended cells and retractions may add after the fit.
 const PUBLISHED: usize = 5120;
 const LEVEL: i32 = 3;
@@ -72,7 +79,7 @@ impl State {
     /// # Errors
     /// When it does not fit [`MAX_STATE`]; a state from [`super::advance()`] does.
     pub fn encode(&self) -> Result<String, Misfit> {
-        let text = pack(&self.to_bytes());
+        let text = self.pack(&self.to_bytes());
         if text.len() <= MAX_STATE {
             return Ok(text);
         }
@@ -88,9 +95,13 @@ impl State {
     /// # Errors
     /// When it is none, or one that this release does not know.
     pub fn decode(text: &str) -> Result<State, Unreadable> {
-        let bytes = unpack(text)?;
+        let (version, bytes) = unpack(text)?;
         let mut reader = Reader::new(&bytes);
-        let state = read_state(&mut reader)?;
+        let mut state = read_state(&mut reader)?;
+        if version > PLAIN {
+            let times = Times::against(state.committed_at_us);
+            state.left = read_left(&mut reader, times).ok_or(Unreadable::Damaged)?;
+        }
         if reader.is_done() {
             Ok(state)
         } else {
@@ -121,7 +132,12 @@ impl State {
         let bytes = self.to_bytes();
         let limit = MAX_STATE - PUBLISHED;
         // What fits as it is need not be packed to know it; a frame adds less than 64 bytes.
-        (bytes.len() + 64).div_ceil(3) * 4 <= limit || pack(&bytes).len() <= limit
+        (bytes.len() + 64).div_ceil(3) * 4 <= limit || self.pack(&bytes).len() <= limit
+    }
+
+    fn pack(&self, bytes: &[u8]) -> String {
+        let version = if self.left.is_empty() { PLAIN } else { VERSION };
+        pack_as(version, bytes)
     }
 
     fn for_each(&mut self, change: impl Fn(&mut PartitionState)) {
@@ -169,6 +185,9 @@ impl State {
                 put_partition(out, times, &sources, state);
             }
         }
+        if !self.left.is_empty() {
+            put_left(out, times, &self.left);
+        }
         bytes
     }
 }
@@ -183,7 +202,7 @@ impl Published {
 
     /// Reads it back.
     pub(super) fn decode(text: &str) -> Result<Published, Unreadable> {
-        let bytes = unpack(text)?;
+        let (_, bytes) = unpack(text)?;
         let mut reader = Reader::new(&bytes);
         let published = read_published(&mut reader, Times::against(0))?;
         if reader.is_done() {
@@ -195,20 +214,25 @@ impl Published {
 }
 
 fn pack(bytes: &[u8]) -> String {
-    let framed = frame(bytes).expect("writing into memory does not fail");
+    pack_as(PLAIN, bytes)
+}
+
+fn pack_as(version: u8, bytes: &[u8]) -> String {
+    let framed = frame(version, bytes).expect("writing into memory does not fail");
     STANDARD.encode(framed)
 }
 
 /// In one piece: the size is known, so the tables of the packer are small.
-fn frame(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+fn frame(version: u8, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut packer = zstd::bulk::Compressor::new(LEVEL)?;
     packer.include_checksum(true)?;
-    let mut framed = vec![VERSION];
+    let mut framed = vec![version];
     framed.append(&mut packer.compress(bytes)?);
     Ok(framed)
 }
 
-fn unpack(text: &str) -> Result<Vec<u8>, Unreadable> {
+/// The version, and what was packed.
+fn unpack(text: &str) -> Result<(u8, Vec<u8>), Unreadable> {
     let framed = STANDARD.decode(text).map_err(|_| Unreadable::Damaged)?;
     let (version, frame) = framed.split_first().ok_or(Unreadable::Damaged)?;
     if *version > VERSION {
@@ -217,11 +241,12 @@ fn unpack(text: &str) -> Result<Vec<u8>, Unreadable> {
     let size = zstd::zstd_safe::get_frame_content_size(frame)
         .ok()
         .flatten();
-    let size = size.filter(|size| *size <= MAX_UNPACKED && *version == VERSION);
+    let size = size.filter(|size| *size <= MAX_UNPACKED && *version >= PLAIN);
     let size = size
         .and_then(|size| usize::try_from(size).ok())
         .ok_or(Unreadable::Damaged)?;
-    zstd::bulk::decompress(frame, size).map_err(|_| Unreadable::Damaged)
+    let bytes = zstd::bulk::decompress(frame, size).map_err(|_| Unreadable::Damaged)?;
+    Ok((*version, bytes))
 }
 
 /// Times as seconds against that of the commit.
@@ -285,6 +310,18 @@ fn put_uuid(out: &mut Vec<u8>, id: Option<Uuid>) {
 
 fn read_uuid(reader: &mut Reader<'_>) -> Option<Uuid> {
     Uuid::from_slice(reader.take(16)?).ok()
+}
+
+#[expect(
+    clippy::option_option,
+    reason = "the outer one says whether it could be read"
+)]
+fn read_some_uuid(reader: &mut Reader<'_>) -> Option<Option<Uuid>> {
+    Some(if flag(reader)? {
+        Some(read_uuid(reader)?)
+    } else {
+        None
+    })
 }
 
 fn put_asked(out: &mut Vec<u8>, times: Times, asked: Option<&AskedPartitions>) {
@@ -389,6 +426,7 @@ fn read_state(reader: &mut Reader<'_>) -> Result<State, Unreadable> {
         newest_change,
         newest_heartbeat_us,
         topics,
+        left: Left::default(),
         published,
     })
 }
@@ -398,11 +436,7 @@ fn read_topics(reader: &mut Reader<'_>, times: Times) -> Option<BTreeMap<String,
     let mut topics = BTreeMap::new();
     for _ in 0..reader.count()? {
         let name = reader.text()?.to_owned();
-        let id = if flag(reader)? {
-            Some(read_uuid(reader)?)
-        } else {
-            None
-        };
+        let id = read_some_uuid(reader)?;
         let mut partitions = BTreeMap::new();
         for _ in 0..reader.count()? {
             let partition = i32::try_from(reader.signed()?).ok()?;
@@ -422,6 +456,7 @@ mod tests {
     use super::super::frontier::{
         Heartbeats, OpenGap, PartitionStats, Policy, Quantile, Term, Window, WindowEntry,
     };
+    use super::super::left::{LeftPartition, LeftTopic};
     use super::super::order::Retracted;
     use super::super::source_position::{Incarnation, SourcePositions};
     use super::super::state::{CompleteFrom, Record};
@@ -520,6 +555,52 @@ mod tests {
         state.published.amended =
             Amended::of(cells, Some(cell("01:00", "03:00", true)), Some(at("09:00"))).unwrap();
         assert_eq!(State::decode(&state.encode().unwrap()), Ok(state));
+    }
+
+    /// A state as the first version wrote it: the layout of `state(2, 1, 1)`.
+    const FIRST: &str = "ASi1L/1kEwBlBgC0CgtzaG9wLm9yZGVycwdjbHVzdGVyBGhlcmUEbWFpbgAHAMCk6rANAAGAkJ3pGoCMjZ4CgJiavAQBAAACAgIEAAAAAQAAAQYvMAEBAAkCAAAGAb9wAAG7ngEBnQQAAAEBn5kC/+ABAQGfOAE4Dg4O1CMBAAEAAbDT0tfu3rAGAoaJegHvxAEBpaEBAYcHAb8BAckHANAFgS0ODg7MFQEAAYaJegHgtarY7t6wBgwAsJowqxCIGRCQhRs8zGARDIZCVMslQNdwsjBwygmHpbgE";
+
+    #[test]
+    fn a_state_of_the_first_version_is_read_and_one_that_it_can_say_is_written_so() {
+        let plain = state(2, 1, 1);
+        assert_eq!(State::decode(FIRST).as_ref(), Ok(&plain));
+        let version = |state: &State| STANDARD.decode(state.encode().unwrap()).unwrap()[0];
+        assert_eq!(version(&plain), PLAIN);
+        let mut left = plain.clone();
+        left.left = Left::of(BTreeMap::new(), true);
+        assert_eq!(version(&left), VERSION);
+        assert_eq!(State::decode(&left.encode().unwrap()), Ok(left));
+    }
+
+    #[test]
+    fn what_has_left_comes_back_as_it_was() {
+        let mut state = state(2, 1, 1);
+        let next = |next_offset, leader_epoch| LeftPartition {
+            next_offset,
+            leader_epoch,
+        };
+        let named = LeftTopic {
+            id: Some(Uuid::from_u128(10)),
+            at_us: at("09:40"),
+            gone: false,
+            reached_us: Some(at("09:20:01")),
+            partitions: BTreeMap::from([(0, next(1_000_000_007, Some(3))), (4, next(0, None))]),
+        };
+        let gone = LeftTopic {
+            gone: true,
+            partitions: BTreeMap::from([(7, next(5, None))]),
+            ..LeftTopic::default()
+        };
+        let topics = [("shop.items", named), ("shop.users", gone)];
+        let topics = topics.map(|(name, left)| (name.to_owned(), left));
+        state.left = Left::of(topics.into(), true);
+        let bytes = state.to_bytes();
+        assert_eq!(State::decode(&state.encode().unwrap()), Ok(state));
+        assert_eq!(
+            State::decode(&pack(&bytes)),
+            Err(Unreadable::Damaged),
+            "more than the first version has"
+        );
     }
 
     #[test]
@@ -661,6 +742,7 @@ mod tests {
             policy: policy(),
             subscription: String::new(),
             topics: BTreeSet::new(),
+            left: Left::default(),
             asked: None,
             newest_change: None,
             newest_heartbeat_us: None,

@@ -61,10 +61,10 @@ impl Record {
         text: &str,
         positions: Option<&str>,
     ) -> Result<(), Unreadable> {
-        let bytes = unpack(text)?;
+        let (_, bytes) = unpack(text)?;
         read_news(&mut Reader::new(&bytes), self).ok_or(Unreadable::Damaged)?;
         if let Some(positions) = positions {
-            let bytes = unpack(positions)?;
+            let (_, bytes) = unpack(positions)?;
             read_all_positions(&mut Reader::new(&bytes), self).ok_or(Unreadable::Damaged)?;
         }
         Ok(())

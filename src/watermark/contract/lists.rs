@@ -13,6 +13,7 @@ use crate::watermark::cells::LateCells;
 use crate::watermark::epoch::{Reopened, StepCause};
 use crate::watermark::gaps::Gaps;
 use crate::watermark::grid::Grid;
+use crate::watermark::left::{Left, LeftPartition, LeftTopic};
 use crate::watermark::order::{MAX_RETRACTED, Retracted};
 use crate::watermark::state::{AskedPartitions, State, missed_until};
 
@@ -57,43 +58,125 @@ const MAX_PARTITIONS: i32 = 1_000_000;
 pub(super) fn offsets_text(state: &State) -> String {
     let mut topics = serde_json::Map::new();
     for (name, topic) in &state.topics {
-        let last = topic.partitions.keys().next_back().copied().unwrap_or(-1);
-        let all = || (0..=last).map(|partition| topic.partitions.get(&partition));
-        let next: Vec<Option<i64>> = all().map(|known| Some(known?.next_offset)).collect();
-        let epochs: Vec<Option<i32>> = all().map(|known| known?.leader_epoch).collect();
-        let mut value = json!({"next": next});
-        if epochs.iter().any(Option::is_some) {
-            value["leader-epochs"] = json!(epochs);
-        }
-        if let Some(id) = topic.id {
-            value["id"] = json!(id.to_string());
-        }
-        topics.insert(name.clone(), value);
+        let known = topic.partitions.iter();
+        let next = known.map(|(at, known)| (*at, (known.next_offset, known.leader_epoch)));
+        let mut value = serde_json::Map::new();
+        put_next(&mut value, topic.id, &next.collect());
+        topics.insert(name.clone(), value.into());
     }
-    json!({"cluster": state.identity.cluster_id, "subscription": state.subscription, "topics": topics}).to_string()
+    let mut value = json!({"cluster": state.identity.cluster_id, "subscription": state.subscription, "topics": topics});
+    if let Some(left) = left_text(&state.left) {
+        value["left"] = left;
+    }
+    value.to_string()
+}
+
+/// Next offset and leader epoch by partition.
+type Next = BTreeMap<i32, (i64, Option<i32>)>;
+
+/// By their places in lists, from partition 0 on.
+fn put_next(value: &mut serde_json::Map<String, Value>, id: Option<Uuid>, known: &Next) {
+    let last = known.keys().next_back().copied().unwrap_or(-1);
+    let all = || (0..=last).map(|partition| known.get(&partition));
+    let next: Vec<Option<i64>> = all().map(|known| known.map(|(next, _)| *next)).collect();
+    let epochs: Vec<Option<i32>> = all().map(|known| known?.1).collect();
+    value.insert("next".to_owned(), json!(next));
+    if epochs.iter().any(Option::is_some) {
+        value.insert("leader-epochs".to_owned(), json!(epochs));
+    }
+    if let Some(id) = id {
+        value.insert("id".to_owned(), json!(id.to_string()));
+    }
+}
+
+fn parse_next(value: &Value) -> Option<(Option<Uuid>, Next)> {
+    let id = match value.get("id") {
+        None => None,
+        Some(id) => Some(id.as_str()?.parse().ok()?),
+    };
+    let epochs = value.get("leader-epochs").and_then(Value::as_array);
+    let mut known = Next::new();
+    for (at, next) in value.get("next")?.as_array()?.iter().enumerate() {
+        let epoch = epochs.and_then(|epochs| epochs.get(at)?.as_i64());
+        let epoch = epoch.and_then(|epoch| i32::try_from(epoch).ok());
+        if let Some(next) = next.as_i64() {
+            known.insert(i32::try_from(at).ok()?, (next, epoch));
+        }
+    }
+    Some((id, known))
+}
+
+/// What has left, as `left` among the offsets; `None`: nothing.
+pub(in crate::watermark) fn left_text(left: &Left) -> Option<Value> {
+    let mut topics = serde_json::Map::new();
+    for (name, topic) in left.topics() {
+        let known = topic.partitions.iter();
+        let next = known.map(|(at, known)| (*at, (known.next_offset, known.leader_epoch)));
+        let mut value = serde_json::Map::new();
+        put_next(&mut value, topic.id, &next.collect());
+        value.insert("at".to_owned(), json!(iso(topic.at_us)));
+        if topic.gone {
+            value.insert("gone".to_owned(), json!(true));
+        }
+        if let Some(reached_us) = topic.reached_us {
+            value.insert("reached".to_owned(), json!(iso(reached_us)));
+        }
+        topics.insert(name.clone(), value.into());
+    }
+    let mut value = json!({"topics": topics});
+    if left.forgotten() {
+        value["forgotten"] = json!(true);
+    }
+    (!left.is_empty()).then_some(value)
+}
+
+fn parse_left(value: &Value) -> Option<Left> {
+    let instant = |value: &Value| parse_iso(value.as_str()?);
+    let flag = |value: Option<&Value>| value.map_or(Some(false), Value::as_bool);
+    let mut topics = BTreeMap::new();
+    for (name, value) in value.get("topics")?.as_object()? {
+        let (id, known) = parse_next(value)?;
+        let next = known.into_iter().map(|(at, (next_offset, leader_epoch))| {
+            let left = LeftPartition {
+                next_offset,
+                leader_epoch,
+            };
+            (at, left)
+        });
+        let topic = LeftTopic {
+            id,
+            at_us: instant(value.get("at")?)?,
+            gone: flag(value.get("gone"))?,
+            reached_us: match value.get("reached") {
+                None => None,
+                Some(reached) => Some(instant(reached)?),
+            },
+            partitions: next.collect(),
+        };
+        topics.insert(name.clone(), topic);
+    }
+    Some(Left::of(topics, flag(value.get("forgotten"))?))
 }
 
 pub(super) fn parse_offsets(text: &str) -> Option<(String, Offsets)> {
     let value: Value = serde_json::from_str(text).ok()?;
     let mut offsets = Offsets {
         subscription: value.get("subscription")?.as_str()?.to_owned(),
+        left: match value.get("left") {
+            None => Left::default(),
+            Some(left) => parse_left(left)?,
+        },
         ..Offsets::default()
     };
     for (topic, value) in value.get("topics")?.as_object()? {
-        if let Some(id) = value.get("id") {
-            offsets
-                .topic_ids
-                .insert(topic.clone(), id.as_str()?.parse().ok()?);
+        let (id, known) = parse_next(value)?;
+        if let Some(id) = id {
+            offsets.topic_ids.insert(topic.clone(), id);
         }
-        let epochs = value.get("leader-epochs").and_then(Value::as_array);
-        for (at, next) in value.get("next")?.as_array()?.iter().enumerate() {
-            let epoch = epochs.and_then(|epochs| epochs.get(at)?.as_i64());
-            let epoch = epoch.and_then(|epoch| i32::try_from(epoch).ok());
-            if let Some(next) = next.as_i64() {
-                let key = (topic.clone(), i32::try_from(at).ok()?);
-                offsets.next.insert(key, (next, epoch));
-            }
-        }
+        let next = known.into_iter();
+        offsets
+            .next
+            .extend(next.map(|(partition, next)| ((topic.clone(), partition), next)));
     }
     Some((value.get("cluster")?.as_str()?.to_owned(), offsets))
 }

@@ -16,6 +16,7 @@ use super::claim::Claim;
 use super::codec::{Detail, Unreadable};
 use super::event_time::Bounds;
 use super::foreign;
+use super::left::Left;
 use super::state::{Published, Record};
 
 mod lists;
@@ -28,7 +29,7 @@ use lists::{
 };
 use settings::{complete_from_text, evidence_text, policy_text};
 
-pub(super) use lists::seen_by;
+pub(super) use lists::{left_text, seen_by};
 pub use read::{read_properties, read_summary, summary_commit_id};
 pub use settings::bounds_text;
 
@@ -92,7 +93,7 @@ pub const INSTALLATION: &str = "tidemark.installation";
 pub const COMMITTED_AT: &str = "tidemark.committed-at";
 /// Summary: the partitions that the claim ranges over, and when the broker named them.
 pub const PARTITIONS_ASKED: &str = "tidemark.partitions-asked";
-/// Summary: the next offset of every partition of the writer.
+/// Summary: the next offset of every partition of the writer, and of those that have left.
 pub const OFFSETS: &str = "tidemark.offsets";
 /// Summary: what this commit says of its partitions, packed.
 pub const PARTITIONS: &str = "tidemark.partitions";
@@ -252,6 +253,8 @@ pub struct Offsets {
     pub topic_ids: BTreeMap<String, Uuid>,
     /// Next offset and leader epoch by topic and partition.
     pub next: BTreeMap<(String, i32), (i64, Option<i32>)>,
+    /// What has left.
+    pub left: Left,
 }
 
 /// The properties that a commit sets and removes.

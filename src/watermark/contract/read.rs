@@ -92,6 +92,7 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
             .keys()
             .map(|(topic, _)| topic.clone())
             .collect(),
+        left: offsets.left.clone(),
         asked: read.some(PARTITIONS_ASKED, parse_asked)?,
         newest_change: None,
         newest_heartbeat_us: None,
