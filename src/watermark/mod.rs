@@ -39,6 +39,8 @@ mod standing;
 mod state;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod undigested;
 mod varint;
 mod writers;
 
