@@ -87,6 +87,17 @@ impl Regions {
         micros(table, &format!("tidemark.writer.{writer}.finalized-before"))
     }
 
+    /// How `tidemark wait` ends that asks once.
+    fn wait(&self, before: &str, accept: &str) -> Option<i32> {
+        let asked = Command::new(env!("CARGO_BIN_EXE_tidemark"))
+            .args(["wait", &format!("{}.rows", self.namespace)])
+            .args(["--before", before, "--accept", accept, "--timeout", "0s"])
+            .args(["--catalog-uri", &Catalog::shared().uri()])
+            .output()
+            .expect("the program");
+        asked.status.code()
+    }
+
     fn order(&self, command: &str, further: &[&str]) -> Output {
         writer(command, &self.namespace, further)
     }
@@ -179,4 +190,17 @@ fn a_drained_writer_holds_nothing_and_is_refused_until_it_is_let_in_again() {
     assert_eq!(property(&end, "tidemark.epoch"), Some("3"));
     let unknown = regions.order("drain", &["nobody"]);
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+
+    let before = micros(&end, "tidemark.finalized-before");
+    for region in [0, 1] {
+        let drained = regions.order("drain", &[&regions.writer(region)]);
+        assert_eq!(drained.status.code(), Some(0), "{drained:?}");
+    }
+    let all = regions.table();
+    assert!(micros(&all, "tidemark.finalized-before") >= before);
+    let evidence = property(&all, "tidemark.evidence").expect("evidence");
+    assert!(!evidence.is_empty(), "of whoever claims as much");
+    let claim = property(&all, "tidemark.finalized-before").expect("a claim");
+    assert_eq!(regions.wait(claim, "minimum,caught-up"), Some(0));
+    assert_eq!(regions.wait(claim, "resolved"), Some(6));
 }

@@ -333,14 +333,17 @@ fn state_of(own: &OwnSummary, view: &TableView<'_>) -> Option<State> {
     (state.commit_id == own.record.commit_id).then_some(state)
 }
 
-/// How far each set of terms alone carries the claim: of several writers the least far. `None`: it cannot be told of one.
+/// How far each set of terms alone carries the claim: of several writers, whose word it rests on, the least far. `None`: it cannot be
+/// told of one.
 fn accepted(state: &State, properties: &HashMap<String, String>) -> Option<Vec<verdict::Accepted>> {
+    let counts = state.counts();
     let mut states = vec![state.clone()];
-    for peer in state.peers.iter().filter(|peer| !peer.drained) {
+    states.retain(|own| counts(own.published.drained, own.published.finalized_before_us));
+    let peers = state.peers.iter();
+    for peer in peers.filter(|peer| counts(peer.drained, peer.claim.finalized_before_us)) {
         let text = properties.get(&contract::state_property(&peer.writer))?;
         states.push(State::decode(text).ok()?);
     }
-    states.retain(|state| !state.published.drained);
     let sets = (1..1_usize << Term::ALL.len()).map(|set| {
         let chosen = |(bit, term): (usize, Term)| (set >> bit & 1 == 1).then_some(term);
         Term::ALL

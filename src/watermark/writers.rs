@@ -152,6 +152,16 @@ impl State {
         held.map(|(_, claim_us)| claim_us).min().flatten()
     }
 
+    /// Whose word the table's claim rests on, by whether a writer is drained and what it claims: that of each which is not. Where all
+    /// are, that of those which claim as much.
+    pub fn counts(&self) -> impl Fn(bool, Option<i64>) -> bool + use<> {
+        let all = self.published.drained && self.peers.iter().all(|peer| peer.drained);
+        let claimed = self.claimed_us();
+        move |drained, own| {
+            if all { own == claimed } else { !drained }
+        }
+    }
+
     /// The writer that holds the table's claim below this one's.
     #[must_use]
     pub fn held_by_peer(&self) -> Option<&Peer> {
@@ -169,8 +179,9 @@ impl State {
             return claim;
         }
         let claimed = self.claimed_us();
+        let counts = self.counts();
         let mut margins = vec![claim.margin_us];
-        if self.published.drained {
+        if !counts(self.published.drained, claim.finalized_before_us) {
             claim.evidence.clear();
             margins.clear();
         }
@@ -180,7 +191,7 @@ impl State {
             for (from_us, to_us) in peer.claim.gaps.stretches() {
                 claim.gaps.add(*from_us, *to_us);
             }
-            if !peer.drained {
+            if counts(peer.drained, peer.claim.finalized_before_us) {
                 claim.evidence.extend(&peer.claim.evidence);
                 margins.push(peer.claim.margin_us);
             }
@@ -212,7 +223,9 @@ impl State {
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         let mut bounds = self.policy.bounds.clone();
-        for peer in self.peers.iter().filter(|peer| !peer.drained) {
+        let counts = self.counts();
+        let counting = |peer: &&Peer| counts(peer.drained, peer.claim.finalized_before_us);
+        for peer in self.peers.iter().filter(counting) {
             let other = &peer.bounds;
             bounds.allowed_lateness_us = bounds.allowed_lateness_us.max(other.allowed_lateness_us);
             bounds.max_delay_us = bounds.max_delay_us.max(other.max_delay_us);
@@ -424,6 +437,15 @@ mod tests {
             let drained = order(&mut table, last, "11:41", Order::Drain);
             assert_eq!(claimed(&drained).as_deref(), Some("2026-11-30T11:00:00Z"));
             assert_eq!(drained.claim.epoch, 2);
+            let word = Peer::of(&base(&table, OTHER)).claim;
+            assert!(
+                !word.evidence.is_empty(),
+                "that of the one that claims as much"
+            );
+            assert_eq!(
+                (&drained.claim.evidence, drained.claim.margin_us),
+                (&word.evidence, word.margin_us)
+            );
             let back = order(&mut table, WRITER, "11:42", Order::Undrain);
             assert_eq!(claimed(&back).as_deref(), Some("2026-11-30T10:00:00Z"));
             assert_eq!(back.claim.epoch, 3);
