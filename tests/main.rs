@@ -5,6 +5,7 @@
     reason = "the exemption for tests in clippy.toml does not reach the plain functions that they share"
 )]
 
+mod chart;
 mod cli;
 mod commits;
 mod demo;
@@ -21,6 +22,7 @@ mod long_faults;
 mod model;
 mod pipeline;
 mod policy;
+mod resources;
 mod retract;
 mod simulation;
 mod source;

@@ -7,6 +7,7 @@
 use kube::CustomResourceExt;
 
 pub mod condition;
+mod definition;
 pub mod effective;
 pub mod gate;
 mod hold;
@@ -45,12 +46,6 @@ pub fn custom_resource_definitions() -> Vec<(&'static str, String)> {
             policy::IngestionPolicy::crd(),
         ),
     ]
-    .map(|(name, definition)| {
-        let text = serde_yaml::to_string(&definition);
-        (
-            name,
-            text.expect("a custom resource definition is valid YAML"),
-        )
-    })
+    .map(|(name, definition)| (name, definition::text(&definition)))
     .into()
 }

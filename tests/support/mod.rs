@@ -6,6 +6,7 @@
 pub(crate) mod catalog;
 pub(crate) mod judge;
 pub(crate) mod kafka;
+pub(crate) mod kube;
 pub(crate) mod ledger;
 pub(crate) mod pipeline;
 pub(crate) mod proxy;

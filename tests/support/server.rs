@@ -31,7 +31,7 @@ pub(crate) struct Server {
 
 /// What to start.
 pub(crate) struct Start<'a> {
-    /// `kafka` or `catalog`.
+    /// By the name that `tests/servers/run` knows it by.
     pub(crate) name: &'a str,
     /// Where its state is: an empty folder, or what an earlier run left.
     pub(crate) data: &'a Path,

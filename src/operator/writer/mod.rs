@@ -81,7 +81,7 @@ pub struct Write {
 #[derive(Debug, Clone, PartialEq)]
 pub enum NewStatus {
     /// A pipeline's.
-    Pipeline(IngestionPipelineStatus),
+    Pipeline(Box<IngestionPipelineStatus>),
     /// A gate's.
     Gate(FinalizationGateStatus),
 }
