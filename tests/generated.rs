@@ -5,7 +5,7 @@
 use std::{env, fmt::Write, fs, path::Path};
 
 use regex::Regex;
-use tidemark::{api::custom_resource_definitions, cli::reference};
+use tidemark::{api::custom_resource_definitions, cli::reference, operator::http};
 
 use crate::house;
 
@@ -46,6 +46,12 @@ fn reference_is_fresh() {
     for (name, page) in reference::pages() {
         fresh(&format!("docs/reference/{name}"), &page);
     }
+}
+
+#[test]
+fn openapi_document_is_fresh() {
+    let document = serde_json::to_string_pretty(&http::document()).unwrap() + "\n";
+    fresh("docs/reference/openapi.json", &document);
 }
 
 #[test]

@@ -4,10 +4,15 @@
 
 use std::fmt;
 
+pub mod claims;
 pub mod counts;
+pub mod events;
+pub mod gate;
+pub mod http;
 pub mod lease;
 pub mod policy;
 pub mod progress;
+pub mod report;
 pub mod status;
 pub mod writer;
 

@@ -177,6 +177,15 @@ impl Writer {
         self.queue().len()
     }
 
+    /// What would be written next.
+    #[cfg(test)]
+    pub(super) fn next(&self) -> Option<Write> {
+        let mut queue = self.queue();
+        let (uid, (_, write)) = queue.take()?;
+        queue.done(&uid);
+        Some(write)
+    }
+
     /// Writes until `stop`. `tell` hears what became of each write.
     pub async fn run(
         self,
