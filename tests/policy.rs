@@ -52,6 +52,79 @@ fn commits_of(namespace: &str, worker: &str, revision: u64) -> usize {
     published.iter().filter(own).count()
 }
 
+/// Rows for both partitions until the end of a test.
+fn keep_writing(broker: &Broker, topic: &str, ended: &AtomicBool) {
+    let mut id = 0;
+    within(PATIENCE * 10, "the end of the test", || {
+        for partition in 0..2 {
+            write(broker, topic, partition, id..id + 1);
+            id += 1;
+        }
+        ended.load(Ordering::Relaxed).then_some(())
+    });
+}
+
+/// Nobody runs with the newest settings any more, and nobody restarts the worker that has run all the while.
+#[test]
+fn a_worker_goes_on_by_itself_after_a_canary_that_was_withdrawn() {
+    let broker = Broker::shared();
+    let topic = broker.topic("canary", 2);
+    let namespace = Catalog::shared().namespace("canary");
+    let bootstrap = broker.bootstrap();
+    let topics = format!("topics: [{topic}]");
+    let usual = Pipeline {
+        bootstrap: &bootstrap,
+        topics: &topics,
+        namespace: &namespace,
+        replicas: 2,
+        ..Pipeline::USUAL
+    };
+    let other = Pipeline {
+        finalization: "{cell: 5s, allowedLateness: 2s, maxDelay: 2s, maxFutureSkew: 1s}",
+        ..usual
+    };
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| keep_writing(broker, &topic, &ended));
+        let stays = start_as("stays", vec![usual.spec()]);
+        stays.wait("a commit", |pipeline| pipeline.rows > 0);
+        let canary = start_as("canary", vec![other.spec()]);
+        within(PATIENCE, "commits under the canary's settings", || {
+            (commits_of(&namespace, "canary", 2) >= 3).then_some(())
+        });
+        canary.stop();
+        stays.wait("the word that its settings are old", held_by_policy);
+        within(PATIENCE * 3, "commits under its own settings", || {
+            (commits_of(&namespace, "stays", 3) >= 5).then_some(())
+        });
+        stays.wait("a claim that nothing holds for long", |pipeline| {
+            !held_by_policy(pipeline)
+        });
+        stays.stop();
+        ended.store(true, Ordering::Relaxed);
+    });
+    let published = published(&table(&namespace));
+    let revisions: Vec<u64> = published.iter().map(|one| one.revision).collect();
+    assert!(
+        revisions.is_sorted() && revisions.last() == Some(&3),
+        "{revisions:?}"
+    );
+    let mut raised = 0;
+    for pair in published.windows(2) {
+        assert!(pair[1].claim >= pair[0].claim, "never back");
+        if pair[1].claim > pair[0].claim && pair[1].revision > 1 {
+            let by = if pair[1].revision == 2 {
+                "canary"
+            } else {
+                "stays"
+            };
+            assert_eq!(pair[1].worker, by);
+            raised += usize::from(by == "stays");
+        }
+    }
+    assert!(raised >= 1, "under its own settings");
+}
+
 /// In the middle of a rolling restart a table has a worker of before and one of after. The older one goes on committing its
 /// rows; it carries the newer settings on and never raises the claim under its own.
 #[test]
@@ -74,16 +147,7 @@ fn in_a_rolling_restart_only_the_worker_with_the_newer_settings_raises_the_claim
     };
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut id = 0;
-            within(PATIENCE * 10, "the end of the test", || {
-                for partition in 0..2 {
-                    write(broker, &topic, partition, id..id + 1);
-                    id += 1;
-                }
-                ended.load(Ordering::Relaxed).then_some(())
-            });
-        });
+        scope.spawn(|| keep_writing(broker, &topic, &ended));
         let older = start_as("older", vec![before.spec()]);
         older.wait("a claim", |pipeline| {
             let claim = pipeline.claim.as_ref();

@@ -441,7 +441,7 @@ impl Reason {
             }
             Self::NoPartition => "create the topic's partitions, or correct the topics",
             Self::PolicyOutdated => {
-                "restart the worker that runs the older settings, or wait until it has loaded the new ones"
+                "give this worker the newer settings; where nobody runs with them any more, it goes on with its own after ten commit intervals"
             }
             Self::TopicJoined => {
                 "ends when the topic is read up to where the claim was; read the cells that the message names again then"

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::kafka::TopicPartition;
-use crate::watermark::Seen;
+use crate::watermark::{Policy, Seen};
 
 /// The memory of one pipeline. It outlives a changed specification, not the process.
 #[derive(Debug, Default)]
@@ -22,7 +22,14 @@ struct Remembered {
     truncated: BTreeMap<TopicPartition, i64>,
     /// When each of the partitions that the broker does not name was first found missing.
     missing: BTreeMap<TopicPartition, Duration>,
+    /// The settings of the finalization, under the revision that they came with.
+    policy: Option<Policy>,
+    /// The revision and the claim that older settings are held at, and since when.
+    overruled: Option<(Overruled, Duration)>,
 }
+
+/// A table's revision and claim.
+type Overruled = (u64, Option<i64>);
 
 impl Memory {
     /// The newest commit of the writer that was seen on its table.
@@ -62,6 +69,46 @@ impl Memory {
         since.all(|since| now.saturating_sub(*since) >= patience)
     }
 
+    /// The revision under which these settings count on a table. It comes with the settings, not with a session: else, in a rolling
+    /// restart, each error of an older worker would make its settings the newest.
+    pub(super) fn revision(&self, policy: &Policy, table: Option<&Policy>) -> u64 {
+        let mut remembered = self.lock();
+        let known = remembered.policy.as_ref();
+        let known = known.filter(|known| known.same_settings(policy));
+        let shared = table.filter(|table| table.same_settings(policy));
+        let revision = match shared.or(known) {
+            Some(known) => known.revision,
+            None => policy.revision_on(table),
+        };
+        let mut own = policy.clone();
+        own.revision = revision;
+        remembered.policy = Some(own);
+        revision
+    }
+
+    /// Whether the settings in force on the table have held this claim all the while although it could rise: nobody who has them
+    /// raises it any more. `held`: the revision and claim, where older settings are all that holds. `now`: the monotonic clock. Once
+    /// so, the settings here come as newer ones.
+    pub(super) fn is_overruled(
+        &self,
+        held: Option<Overruled>,
+        now: Duration,
+        patience: Duration,
+    ) -> bool {
+        let mut remembered = self.lock();
+        let Some(held) = held else {
+            remembered.overruled = None;
+            return false;
+        };
+        let known = remembered.overruled.filter(|(known, _)| *known == held);
+        let (_, since) = *remembered.overruled.insert(known.unwrap_or((held, now)));
+        let over = now.saturating_sub(since) >= patience;
+        if over {
+            (remembered.policy, remembered.overruled) = (None, None);
+        }
+        over
+    }
+
     fn lock(&self) -> MutexGuard<'_, Remembered> {
         self.remembered
             .lock()
@@ -71,7 +118,10 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::watermark::{Bounds, FromRule, Grid, Heartbeats, LateData, OnJoin};
 
     #[test]
     fn a_partition_is_gone_once_it_was_missing_all_the_while() {
@@ -84,5 +134,58 @@ mod tests {
         assert!(!back, "it was there at 11");
         assert!(!memory.are_gone(&both, at(16), at(3)), "the second is new");
         assert!(memory.are_gone(&both, at(19), at(3)));
+    }
+
+    fn policy(revision: u64, window_commits: u32) -> Policy {
+        Policy {
+            revision,
+            grid: Grid::new(3_600_000_000).unwrap(),
+            bounds: Bounds {
+                allowed_lateness_us: 0,
+                max_delay_us: 0,
+                max_future_skew_us: 0,
+                max_age_us: None,
+            },
+            window_commits,
+            window_duration_us: 0,
+            terms: BTreeSet::new(),
+            quantile: None,
+            heartbeats: Heartbeats::None,
+            complete_from: FromRule::Derived,
+            late_data: LateData::Notify,
+            on_join: OnJoin::Reopen,
+        }
+    }
+
+    /// Of two workers in a rolling restart the older one may begin a session at any time.
+    #[test]
+    fn settings_come_with_a_revision_once() {
+        let memory = Memory::default();
+        let (own, newer) = (policy(0, 3), policy(5, 2));
+        assert_eq!(memory.revision(&own, None), 1);
+        assert_eq!(memory.revision(&own, Some(&newer)), 1, "in a later session");
+        assert_eq!(memory.revision(&own, Some(&policy(7, 3))), 7, "the table's");
+        let changed = memory.revision(&policy(0, 4), Some(&newer));
+        assert_eq!(changed, 6, "another specification");
+        assert_eq!(memory.revision(&own, Some(&policy(6, 4))), 7, "and back");
+        assert_eq!(Memory::default().revision(&own, Some(&newer)), 6);
+    }
+
+    #[test]
+    fn newer_settings_that_nobody_raises_by_are_overruled_after_a_while() {
+        let memory = Memory::default();
+        let (own, newer) = (policy(0, 3), policy(2, 2));
+        let at = Duration::from_secs;
+        let over = |held, now| memory.is_overruled(held, at(now), at(30));
+        memory.revision(&own, None);
+        assert!(!over(Some((2, None)), 0));
+        assert!(!over(Some((2, Some(1))), 29), "somebody raised it");
+        assert!(!over(None, 50), "something else holds");
+        assert!(!over(Some((2, Some(1))), 60));
+        assert!(!over(Some((2, Some(1))), 89));
+        assert_eq!(memory.revision(&own, Some(&newer)), 1);
+        assert!(over(Some((2, Some(1))), 90));
+        assert_eq!(memory.revision(&own, Some(&newer)), 3);
+        assert!(!over(Some((4, Some(1))), 200), "from the beginning");
     }
 }

@@ -163,7 +163,10 @@ impl Error {
             Self::Undecodable { .. } => Next::AwaitChange,
             Self::Refused { reason, .. } => match reason {
                 // Let in again, it goes on by itself.
-                Reason::SecretMissing | Reason::Fenced | Reason::WriterDrained => Next::Later,
+                Reason::SecretMissing
+                | Reason::Fenced
+                | Reason::WriterDrained
+                | Reason::PolicyOutdated => Next::Later,
                 _ => Next::AwaitChange,
             },
         }

@@ -22,8 +22,14 @@ use crate::sink::identity::{check_incarnations, incarnations};
 use crate::sink::pipeline::{Context, chain};
 use crate::sink::progress::{Side, evidence, reason_of_step};
 use crate::sink::question::{Answer, PATIENCE, known};
-use crate::sink::{Error, of_kafka, of_lake};
-use crate::watermark::{Excluded, Published, contract};
+use crate::sink::{Error, of_kafka, of_lake, open};
+use crate::watermark::{Excluded, HeldBy, Published, contract, is_current};
+
+/// Looks at a claim that could rise before nobody is left who may raise it.
+const LOOKS: u32 = 10;
+
+/// And so long at least: a worker that begins anew joins its group first.
+const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Session<'_> {
     /// Sends what is read, or only the answers, on its way to the table.
@@ -147,7 +153,30 @@ impl Session<'_> {
         }
         self.read_further()?;
         self.show();
-        Ok(())
+        self.overrule(now)
+    }
+
+    /// Settings that nobody who runs has any more, as those of a canary that was withdrawn, would hold the claim for good: those here
+    /// come as newer ones then. A worker that has them and runs raises the claim within a look or two.
+    fn overrule(&self, now: Duration) -> Result<(), Error> {
+        let (state, policy) = (&self.state, &self.side.policy);
+        let revision = state.policy.revision;
+        let holds = matches!(
+            state.hold(is_current(state, policy)).by,
+            HeldBy::Policy { .. }
+        );
+        let held = holds.then_some((revision, state.published.finalized_before_us));
+        let interval = open::commit_interval(&self.context.spec);
+        let patience = (interval * LOOKS).max(LEAST_PATIENCE);
+        if !self.context.memory.is_overruled(held, now, patience) {
+            return Ok(());
+        }
+        Err(Error::refused(
+            Reason::PolicyOutdated,
+            format!(
+                "nobody with the settings of revision {revision} has raised the claim for {patience:?}; those here are taken for newer ones"
+            ),
+        ))
     }
 
     /// Reads what the table has by now and this worker does not read yet, if that is for it to decide.

@@ -187,7 +187,7 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
         tracing::warn!(table = %side.ident, commit_id = %loaded.state.commit_id, "the properties claim something else than the newest commit; the next one rewrites them");
     }
     let table_policy: Option<&Policy> = (!loaded.state.is_new()).then_some(&loaded.state.policy);
-    side.policy.revision = side.policy.revision_on(table_policy);
+    side.policy.revision = side.memory.revision(&side.policy, table_policy);
     Ok(Opened {
         side,
         table: opened.table,
