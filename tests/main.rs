@@ -21,6 +21,7 @@ mod lineage;
 mod long_faults;
 mod model;
 mod pipeline;
+mod policies;
 mod policy;
 mod resources;
 mod retract;

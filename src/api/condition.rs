@@ -103,6 +103,10 @@ pub enum Reason {
     SpecInvalid,
     /// A secret that the specification refers to is not there.
     SecretMissing,
+    /// A policy is wrong somewhere, so nothing of it counts.
+    PolicyInvalid,
+    /// Pipelines did not get ready again after their change, so that it goes no further.
+    RolloutHalted,
 
     // The source.
     /// A listed topic does not exist, or a pattern matches none.
@@ -294,6 +298,12 @@ impl Reason {
                 "see what the API server says: a quota, a right of the operator, or an admission rule; it is tried again by itself"
             }
             Self::SpecInvalid => "correct the fields that the message names",
+            Self::PolicyInvalid => {
+                "correct the fields that the message names; until then the policy counts for nothing"
+            }
+            Self::RolloutHalted => {
+                "see why they are not ready; it goes on when they are, or when the change is taken back"
+            }
             Self::SecretMissing => {
                 "provide the file $TIDEMARK_SECRETS/<name>/<key> or the variable TIDEMARK_SECRET_<NAME>_<KEY>; it is looked for again by itself"
             }

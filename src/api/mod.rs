@@ -23,7 +23,7 @@ pub mod worker;
 
 pub use condition::Reason;
 pub use effective::effective;
-pub use manifest::{Fault, load_manifests, parse_manifests};
+pub use manifest::{Fault, Objects, load_manifests, parse_manifests, parse_objects};
 pub use worker::{EffectiveSpec, Progress};
 
 /// The custom resource definitions, each as a file name and its YAML.

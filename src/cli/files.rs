@@ -11,7 +11,7 @@ use std::{
 
 use tracing::{error, info};
 
-use crate::api::{EffectiveSpec, load_manifests};
+use crate::api::{EffectiveSpec, Objects, load_manifests, parse_objects};
 
 /// Why files cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +29,12 @@ pub(super) enum Error {
     Faults {
         /// All that is wrong, each with its file.
         faults: Vec<String>,
+    },
+    /// There is no policy to look at.
+    #[error("no policy in {}; name files with objects of kind IngestionPolicy", shown(.paths))]
+    NoPolicy {
+        /// What was looked at.
+        paths: Vec<PathBuf>,
     },
     /// There is nothing to run.
     #[error("no pipeline in {}; name files with manifests, or folders with such files", shown(.paths))]
@@ -91,6 +97,36 @@ pub(super) fn manifests(paths: &[PathBuf]) -> Result<Vec<EffectiveSpec>, Error> 
         });
     }
     Ok(specs.into_values().map(|(_, spec)| spec).collect())
+}
+
+/// The pipelines, policies and namespaces of files; a folder stands for its `.yaml`, `.yml` and `.json` files.
+pub(super) fn objects(paths: &[PathBuf]) -> Result<Objects, Error> {
+    let mut objects = Objects::default();
+    let mut faults = Vec::new();
+    for path in paths
+        .iter()
+        .map(|path| listed(path))
+        .collect::<Result<Vec<_>, _>>()?
+        .concat()
+    {
+        match parse_objects(&read(&path)?) {
+            Ok(found) => {
+                objects.pipelines.extend(found.pipelines);
+                objects.policies.extend(found.policies);
+                objects.namespaces.extend(found.namespaces);
+            }
+            Err(found) => faults.extend(
+                found
+                    .iter()
+                    .map(|fault| format!("{}: {fault}", path.display())),
+            ),
+        }
+    }
+    if faults.is_empty() {
+        Ok(objects)
+    } else {
+        Err(Error::Faults { faults })
+    }
 }
 
 /// A file itself, or the files of a folder that hold YAML or JSON, by name. Hidden ones are none: a mounted `ConfigMap` keeps

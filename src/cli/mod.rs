@@ -28,14 +28,14 @@ macro_rules! exit_codes {
     () => {
         "\
 Exit codes:
-  0    ready: the table is complete there (get: it has a claim)
-  1    not yet; a command that is not about a table has failed
+  0    ready: the table is complete there (get: it has a claim; effective: it is accepted; policy diff: nothing changes)
+  1    not yet (effective: it is not accepted; policy diff: something changes); a command that is not about a table has failed
   2    the command line or a manifest is wrong
-  3    no such table
+  3    no such table, or no such pipeline or policy
   4    incomplete: before the table's complete-from, or in a gap
   5    held: the table has a claim that does not count, as after a rollback
   6    ready, but not with the accepted evidence
-  7    the catalog cannot be reached
+  7    the catalog or the API server cannot be reached
   124  the time is over and it is still not yet"
     };
 }
@@ -44,9 +44,12 @@ mod catalog;
 mod completions;
 mod crds;
 mod demo;
+mod effective;
 mod files;
 mod get;
 mod history;
+mod kubernetes;
+mod policy;
 pub mod reference;
 mod retract;
 mod run;
@@ -78,7 +81,7 @@ pub enum Exit {
     NotYet = 1,
     /// The command line or a manifest is wrong.
     Usage = 2,
-    /// The catalog has no such table.
+    /// The catalog has no such table, or the cluster no such pipeline or policy.
     NoTable = 3,
     /// The interval lies before the table's complete-from, or meets a gap.
     Incomplete = 4,
@@ -86,7 +89,7 @@ pub enum Exit {
     Held = 5,
     /// Ready, but not by the accepted terms alone.
     OtherEvidence = 6,
-    /// The catalog cannot be reached, or the table cannot be read.
+    /// The catalog cannot be reached, or the table cannot be read; or the API server cannot be asked.
     CatalogUnreachable = 7,
     /// The time is over and it is still not yet.
     TimedOut = 124,
@@ -117,6 +120,8 @@ Examples:
   tidemark wait shop.orders --before 2026-11-30T13:00Z --timeout 2h && spark-submit hourly.py
   tidemark why shop.orders --catalog-uri http://localhost:8181
   tidemark crds | kubectl apply --server-side -f -
+  tidemark effective orders -n shop
+  tidemark policy diff gold.yaml
   source <(tidemark completions bash)";
 
 #[derive(Debug, Subcommand)]
@@ -144,6 +149,11 @@ enum Command {
     Writer(writer::Command),
     /// Show by whole histories from a seed that the claim is right
     Simulate(simulate::Arguments),
+    /// Show what a pipeline runs as, with the source of each value
+    Effective(effective::Arguments),
+    /// Show what a policy would change before it is applied
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// Print the custom resource definitions
     Crds,
     /// Print the completions of a shell
@@ -211,6 +221,12 @@ enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// A cluster could not be asked.
+    #[error(transparent)]
+    Kubernetes(#[from] kubernetes::Error),
+    /// Policies cannot be applied as they are written.
+    #[error("{}", .0.join("\n"))]
+    WrongPolicies(Vec<String>),
     /// Start-up failed.
     #[error(transparent)]
     Process(#[from] crate::process::Error),
@@ -229,7 +245,9 @@ impl Error {
             | Self::Files(_)
             | Self::EmptyInterval
             | Self::Retraction(_)
+            | Self::WrongPolicies(_)
             | Self::History { .. } => Exit::Usage,
+            Self::Kubernetes(error) => error.exit(),
             Self::Order(error) => match error.reason() {
                 Reason::TableNotFound => Exit::NoTable,
                 Reason::SpecInvalid => Exit::Usage,
@@ -282,6 +300,8 @@ fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
         Command::Retract(arguments) => block_on(retract::retract(arguments, out)),
         Command::Writer(command) => block_on(writer::writer(command, out)),
         Command::Simulate(arguments) => simulate::simulate(&arguments, out),
+        Command::Effective(arguments) => block_on(effective::effective(arguments, out)),
+        Command::Policy(command) => block_on(policy::policy(command, out)),
         Command::Crds => crds::crds(out),
         Command::Completions(arguments) => {
             completions::completions(&arguments, Arguments::command(), out)

@@ -4,7 +4,7 @@
 
 use std::{
     io::Write,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Mutex, OnceLock},
     time::Duration,
@@ -256,6 +256,11 @@ impl Kube {
 }
 
 impl User {
+    /// The file by which programs act as this user.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
     /// Runs `kubectl` as a person would.
     pub(crate) fn kubectl(&self, words: &[&str], input: &str) -> Said {
         self.run("kubectl", words, input)

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::{Limits, Policy};
 use crate::api::{
     Fault,
-    effective::{Broken, PolicyLayers, broken, layered},
+    effective::{Broken, Origin, PolicyLayers, broken, layered},
     pipeline::IngestionPipeline,
-    policy::{IngestionPolicy, PolicyValues},
+    policy::{IngestionPolicy, PolicyMode, PolicyValues},
     schema::{Selector, SelectorOperator},
 };
 
@@ -62,11 +62,12 @@ pub(super) fn policy(policy: &IngestionPolicy) -> Result<Policy, Vec<Fault>> {
         priority: spec.priority.unwrap_or_default(),
         selector: spec.selector.clone().unwrap_or_default(),
         namespace_selector: spec.namespace_selector.clone().unwrap_or_default(),
+        mode: spec.mode.unwrap_or_default(),
+        rollout: spec.rollout.clone(),
+        notes: notes(&name(policy), [&defaults, &overrides], limits.as_ref()),
         defaults,
         overrides,
         limits,
-        mode: spec.mode.unwrap_or_default(),
-        rollout: spec.rollout.clone(),
     })
 }
 
@@ -165,6 +166,29 @@ fn values_of(
         }));
     }
     values
+}
+
+/// The built-in values beyond the limits, where the policy itself gives no other.
+fn notes(
+    name: &Arc<str>,
+    [defaults, overrides]: [&Value; 2],
+    limits: Option<&Limits>,
+) -> Vec<String> {
+    let layers = PolicyLayers {
+        defaults: vec![(Arc::clone(name), defaults)],
+        overrides: vec![(Arc::clone(name), overrides)],
+    };
+    let layered = layered(&silent(), &layers);
+    let beyond = limits.map(|limits| limits.check(&layered, "any", (name, PolicyMode::Audit)));
+    let beyond = beyond.into_iter().flatten();
+    let built_in = beyond.filter(|violation| violation.origin == Origin::BuiltIn);
+    let told = built_in.map(|violation| {
+        format!(
+            "a pipeline that says nothing is beyond a limit: {} is {} (built-in), allowed is {}: give a default",
+            violation.field, violation.value, violation.allowed
+        )
+    });
+    told.collect()
 }
 
 /// A pipeline that says nothing that a policy may say.

@@ -19,7 +19,9 @@ use crate::api::{
 };
 
 mod check;
+pub mod diff;
 mod limits;
+pub mod print;
 
 use limits::Limits;
 pub use limits::Violation;
@@ -39,6 +41,7 @@ pub struct Policy {
     limits: Option<Limits>,
     mode: PolicyMode,
     rollout: Option<RolloutSpec>,
+    notes: Vec<String>,
 }
 
 /// The policies that count, and what is wrong with the others.
@@ -68,6 +71,12 @@ impl Policy {
     #[must_use]
     pub fn rollout(&self) -> Option<&RolloutSpec> {
         self.rollout.as_ref()
+    }
+
+    /// What its author should know, though nothing is wrong.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Whether it is about a pipeline with these labels in a namespace with those.
@@ -185,10 +194,17 @@ pub fn explain(pipeline: &IngestionPipeline, namespace: &Labels, policies: &Poli
         let limits = policy.limits.iter();
         limits.flat_map(|limits| limits.check(&layered, &space, (&policy.name, policy.mode)))
     });
+    // A value that is wrong is told as that alone: a fault knows what it may not show.
+    let wrong = |violation: &Violation| {
+        let faults = outcome.as_ref().err().into_iter().flatten();
+        let mut paths = faults.flat_map(|fault| fault.path.split(" and "));
+        paths.any(|path| path == violation.field)
+    };
+    let violations = violations.filter(|violation| !wrong(violation)).collect();
     let limiting = selected.iter().filter(|policy| policy.rollout.is_some());
     let decision = Decision {
         hash: outcome.as_ref().map(Resolved::hash).unwrap_or_default(),
-        violations: violations.collect(),
+        violations,
         policies: selected
             .iter()
             .map(|policy| Arc::clone(&policy.name))
