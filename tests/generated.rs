@@ -5,7 +5,11 @@
 use std::{env, fmt::Write, fs, path::Path};
 
 use regex::Regex;
-use tidemark::{api::custom_resource_definitions, cli::reference, operator::http};
+use tidemark::{
+    api::custom_resource_definitions,
+    cli::reference,
+    operator::{http, policy::admission},
+};
 
 use crate::house;
 
@@ -39,6 +43,12 @@ fn chart_copies_are_fresh() {
             &definition,
         );
     }
+}
+
+/// What the admission policies of the chart evaluate.
+#[test]
+fn limits_of_the_chart_are_fresh() {
+    fresh("charts/tidemark/admission/limits.yaml", &admission());
 }
 
 #[test]

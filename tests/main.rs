@@ -5,6 +5,7 @@
     reason = "the exemption for tests in clippy.toml does not reach the plain functions that they share"
 )]
 
+mod admission;
 mod chart;
 mod cli;
 mod commits;

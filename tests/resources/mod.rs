@@ -37,7 +37,7 @@ spec: {pipelines: [orders], before: "2026-11-30T13:00:00Z"}
 ];
 
 /// The least object of a kind under a name.
-fn least(kind: &str, name: &str) -> Value {
+pub(crate) fn least(kind: &str, name: &str) -> Value {
     let mut objects = LEAST
         .iter()
         .map(|text| serde_yaml::from_str::<Value>(text).unwrap());
@@ -47,7 +47,7 @@ fn least(kind: &str, name: &str) -> Value {
 }
 
 /// Our definitions, read.
-fn definitions() -> Vec<Value> {
+pub(crate) fn definitions() -> Vec<Value> {
     let texts = custom_resource_definitions().into_iter();
     texts
         .map(|(_, text)| serde_yaml::from_str(&text).unwrap())
@@ -59,7 +59,7 @@ fn schema(definition: &Value) -> &Value {
 }
 
 /// A JSON merge patch, as `kubectl patch --type=merge` applies it.
-fn merge(target: &mut Value, patch: &Value) {
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(fields) = patch else {
         *target = patch.clone();
         return;

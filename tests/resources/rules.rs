@@ -53,12 +53,10 @@ fn every_rule_has_a_case() {
         let mut found = Vec::new();
         messages(schema(&definition), &mut found);
         for message in found {
-            let mut known = rules
+            let known = rules
                 .iter()
                 .filter(|rule| *kind == *rule.kind && rule.message == message);
-            let cases = known
-                .next()
-                .map_or(0, |rule| rule.new.len() + rule.change.len());
+            let cases: usize = known.map(|rule| rule.new.len() + rule.change.len()).sum();
             assert!(
                 cases > 0,
                 "{kind} has the rule \"{message}\", which no case breaks"

@@ -79,6 +79,18 @@ impl Kube {
         })
     }
 
+    /// A second server that tests share, on which policies are also enforced when a pipeline is applied. All tests of it use
+    /// policies that select by namespace.
+    pub(crate) fn with_admission() -> &'static Self {
+        static SHARED: OnceLock<Kube> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let kube = Self::start_in(None);
+            kube.apply_definitions();
+            kube.apply_chart("default", &["templates/admission.yaml"], &[]);
+            kube
+        })
+    }
+
     /// A server for one test, which may kill and restart it. It knows none of our custom resources yet.
     pub(crate) fn start_own() -> Self {
         Self::start_in(Some(tempfile::tempdir().expect("a folder for a server")))
@@ -239,6 +251,31 @@ impl Kube {
         user
     }
 
+    /// The operator's service account in a namespace of the test, with exactly the rights that the chart gives it, and what else
+    /// the chart is told (`--set`, a value).
+    pub(crate) fn operator(&self, namespace: &str, more: &[&str]) -> User {
+        self.apply_chart(
+            namespace,
+            &["templates/rights.yaml", "templates/serviceaccount.yaml"],
+            more,
+        );
+        self.log_in(namespace, "tidemark")
+    }
+
+    /// Applies some of the templates of the operator's chart, as it is in the repository.
+    pub(crate) fn apply_chart(&self, namespace: &str, templates: &[&str], more: &[&str]) {
+        let chart = chart("tidemark");
+        let mut words = vec!["template", "tidemark", &chart, "--namespace", namespace];
+        words.extend(
+            templates
+                .iter()
+                .flat_map(|template| ["--show-only", template]),
+        );
+        words.extend(more);
+        let objects = self.admin().helm(&words, "").expect_success();
+        self.apply(&objects);
+    }
+
     /// A namespace for a test, which exists when this returns.
     pub(crate) fn namespace(&self, test: &str) -> String {
         let name = own_name(test).replace('_', "-");
@@ -320,6 +357,11 @@ impl User {
             .await
             .expect("a configuration")
     }
+}
+
+/// Where a chart of ours lies.
+pub(crate) fn chart(name: &str) -> String {
+    format!("{}/charts/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Objects as one YAML stream.

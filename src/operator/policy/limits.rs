@@ -19,7 +19,7 @@ use crate::api::{
 
 /// How values are compared with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     /// Lengths of time, from `min` to `max`.
     Lengths,
     /// Whole numbers, from `min` to `max`.
@@ -41,7 +41,7 @@ enum Kind {
 }
 
 /// Every limit, with the fields that it bounds below `spec`. What ends with `Ref.name` names a secret wherever it stands.
-const RULES: [(&str, Kind, &[&str]); 18] = [
+pub(super) const RULES: [(&str, Kind, &[&str]); 18] = [
     ("terms", Kind::Names, &["finalization.terms"]),
     ("quantile", Kind::Share, &["finalization.quantile"]),
     (
@@ -346,9 +346,12 @@ impl Bound {
     }
 }
 
+/// How many characters of a list are told.
+pub(super) const CUT: usize = 200;
+
 /// A text on one line, cut where it is long.
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(200) {
+    match text.char_indices().nth(CUT) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }

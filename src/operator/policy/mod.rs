@@ -18,11 +18,13 @@ use crate::api::{
     schema::Selector,
 };
 
+mod admission;
 mod check;
 pub mod diff;
 mod limits;
 pub mod print;
 
+pub use admission::admission;
 use limits::Limits;
 pub use limits::Violation;
 
