@@ -140,6 +140,18 @@ impl Amended {
         stretches
     }
 
+    /// All of it as one entry, from the lowest cell to the highest.
+    #[must_use]
+    pub(super) fn in_one(&self) -> Amended {
+        let mut one = Amended {
+            cells: Vec::new(),
+            overflow: self.overflow,
+            withheld_at_us: self.withheld_at_us,
+        };
+        self.cells.iter().for_each(|cell| one.put_away(*cell));
+        one
+    }
+
     /// Takes the late rows of a commit in. `claim_us`: the claim that they lie below. `withheld_at_us`: the claim that has to be
     /// passed before their cells count again; `None`: they go on to count.
     pub(super) fn take(

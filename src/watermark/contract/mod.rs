@@ -7,13 +7,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use uuid::Uuid;
 
-use super::advance::{Advanced, Contribution};
+use super::advance::Advanced;
 use super::claim::Claim;
-use super::codec::{Detail, Unreadable};
+use super::codec::Unreadable;
 use super::event_time::Bounds;
 use super::foreign;
 use super::left::Left;
@@ -22,16 +20,15 @@ use super::state::{Published, Record};
 mod lists;
 mod read;
 mod settings;
+mod summary;
 
-use lists::{
-    amended_text, asked_text, gaps_text, late_text, offsets_text, reopened_text, retracted_text,
-    stretches, writers_text,
-};
-use settings::{complete_from_text, evidence_text, policy_text};
+use lists::{amended_text, reopened_text, retracted_text, stretches};
+use settings::{complete_from_text, evidence_text};
 
 pub(super) use lists::{left_text, seen_by};
 pub use read::{read_properties, read_summary, summary_commit_id};
 pub use settings::bounds_text;
+pub use summary::summary;
 
 /// What every name begins with.
 pub const PREFIX: &str = "tidemark.";
@@ -135,7 +132,7 @@ pub const EXCLUDED_BACKFILL: &str = "tidemark.excluded.backfill";
 /// Summary: messages that no decoder understood.
 pub const EXCLUDED_UNDECODABLE: &str = "tidemark.excluded.undecodable";
 
-/// The most bytes that our part of a summary takes, names included.
+/// The most bytes that our part of a summary takes, names included; more only where a pipeline reads very many topics.
 pub const MAX_SUMMARY: usize = 24 * 1024;
 
 /// The property that holds the state of a writer.
@@ -350,110 +347,6 @@ pub fn withdrawal(properties: &HashMap<String, String>) -> Option<PropertyChange
     })
 }
 
-/// The summary of a commit, at most [`MAX_SUMMARY`] bytes: where it would be more, source positions are left out first
-/// (forgotten means "not a replay"), then the ladders, then the digest.
-#[must_use]
-pub fn summary(advanced: &Advanced, news: &Contribution) -> BTreeMap<String, String> {
-    let mut summary = summary_of_state(advanced, &news.worker);
-    summary.extend(summary_of_rows(advanced, news));
-    let mut put = |name: &str, value: Option<String>| match value {
-        Some(value) => summary.insert(name.to_owned(), value),
-        None => summary.remove(name),
-    };
-    put(
-        PARTITIONS,
-        Some(advanced.record.encode_partitions(Detail::Full)),
-    );
-    put(SOURCE_POSITIONS, advanced.record.encode_positions());
-    let size = |summary: &BTreeMap<String, String>| -> usize {
-        summary
-            .iter()
-            .map(|(name, value)| name.len() + value.len())
-            .sum()
-    };
-    if size(&summary) > MAX_SUMMARY {
-        summary.remove(SOURCE_POSITIONS);
-    }
-    if size(&summary) > MAX_SUMMARY {
-        let short = advanced.record.encode_partitions(Detail::NoLadder);
-        summary.insert(PARTITIONS.to_owned(), short);
-    }
-    if size(&summary) > MAX_SUMMARY {
-        summary.remove(EVENT_TIME_DIGEST);
-    }
-    summary
-}
-
-fn summary_of_state(advanced: &Advanced, worker: &str) -> BTreeMap<String, String> {
-    let (state, claim, record) = (&advanced.state, &advanced.claim, &advanced.record);
-    let own = !state.peers.is_empty() || state.published.drained;
-    let values = [
-        (COMMIT_ID, Some(record.commit_id.to_string())),
-        (WRITER, Some(state.identity.writer.clone())),
-        (WORKER, Some(worker.to_owned())),
-        (INSTALLATION, Some(state.identity.installation.clone())),
-        (TABLE_UUID, Some(state.identity.table_uuid.to_string())),
-        (REF, Some(state.identity.table_ref.clone())),
-        (EPOCH, Some(claim.epoch.to_string())),
-        (POLICY_REVISION, Some(state.policy.revision.to_string())),
-        (POLICY, Some(policy_text(&state.policy))),
-        (COMMITTED_AT, Some(iso(record.committed_at_us))),
-        (PARTITIONS_ASKED, state.asked.as_ref().map(asked_text)),
-        (OFFSETS, Some(offsets_text(state))),
-        (FINALIZED_BEFORE, claim.finalized_before_us.map(iso)),
-        (COMPLETE_FROM, Some(complete_from_text(claim.complete_from))),
-        (
-            EVIDENCE,
-            claim
-                .finalized_before_us
-                .map(|_| evidence_text(&claim.evidence)),
-        ),
-        (GAPS, gaps_text(state)),
-        (BEGINS, record.begins.then(|| true.to_string())),
-        (REOPENED, claim.reopened.map(reopened_text)),
-        (AMENDED, amended_text(&claim.amended)),
-        (RETRACTED, retracted_text(&claim.retracted)),
-        (WRITERS, writers_text(state)),
-        (WRITER_PUBLISHED, own.then(|| state.published.encode())),
-        (
-            WRITER_FINALIZED_BEFORE,
-            state.published.finalized_before_us.filter(|_| own).map(iso),
-        ),
-    ];
-    let present = values
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    present.collect()
-}
-
-fn summary_of_rows(advanced: &Advanced, news: &Contribution) -> BTreeMap<String, String> {
-    let times = news.event_times.as_ref();
-    let some = |rows: u64| (rows > 0).then(|| rows.to_string());
-    let values = [
-        (RECORDS, Some(news.rows.to_string())),
-        (EVENT_TIME_MIN, times.map(|times| iso(times.least_us()))),
-        (EVENT_TIME_MAX, times.map(|times| iso(times.greatest_us()))),
-        (EVENT_TIME_P50, times.map(|times| iso(times.quantile(0.5)))),
-        (EVENT_TIME_P99, times.map(|times| iso(times.quantile(0.99)))),
-        (
-            EVENT_TIME_DIGEST,
-            times.map(|times| STANDARD.encode(times.encode())),
-        ),
-        (LATE, late_text(advanced.state.policy.grid, &advanced.late)),
-        (REPLAYED, some(news.excluded.replayed)),
-        (EXCLUDED_FUTURE, some(news.excluded.future)),
-        (EXCLUDED_PAST, some(news.excluded.past)),
-        (EXCLUDED_MISSING, some(news.excluded.missing)),
-        (EXCLUDED_SNAPSHOT, some(news.excluded.snapshot)),
-        (EXCLUDED_BACKFILL, some(news.excluded.backfill)),
-        (EXCLUDED_UNDECODABLE, some(news.excluded.undecodable)),
-    ];
-    let present = values
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    present.collect()
-}
-
 /// An instant as readers see it, `2026-11-30T10:00:00Z`.
 #[must_use]
 pub fn iso(us: i64) -> String {
@@ -476,6 +369,8 @@ fn parse_ms(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
