@@ -6,7 +6,7 @@
 //! that came late for it before that are not counted.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Write,
 };
 
@@ -163,24 +163,33 @@ pub fn history(record: &TableRecord, span: Span) -> History {
     history
 }
 
-/// How much disorder the claim of each commit survived. It follows from the commits of one writer alone: of a table with several
-/// it is that of the last one, for itself.
+/// How much disorder the claim of each commit survived: the least of what that of each writer did that is not drained, as of its newest
+/// commit then. Unknown while one of them has none on record.
 fn margins_us(record: &TableRecord, all: &Kept) -> Vec<Option<i64>> {
-    let Some(own) = Kept::of(&record.view(), None) else {
-        return vec![None; all.commits.len()];
-    };
-    let ids = own
-        .commits
+    let view = record.view();
+    let mut writers: BTreeSet<&str> = record.writer_names().collect();
+    writers.extend(all.commits.iter().map(|one| one.summary.writer.as_str()));
+    let mut own: HashMap<Uuid, Option<i64>> = HashMap::new();
+    for kept in writers
         .iter()
-        .map(|commit| commit.summary.record.commit_id);
-    let margins: HashMap<Uuid, Option<i64>> = ids.zip(own.margins_us()).collect();
-    let of = |commit: &KeptCommit| {
-        margins
-            .get(&commit.summary.record.commit_id)
-            .copied()
-            .flatten()
-    };
-    all.commits.iter().map(of).collect()
+        .filter_map(|name| Kept::of(&view, Some(name)))
+    {
+        let commits = kept.commits.iter();
+        let ids = commits.map(|commit| commit.summary.record.commit_id);
+        own.extend(ids.zip(kept.margins_us()));
+    }
+    let unknown = writers.into_iter().map(|name| (name, (false, None)));
+    let mut newest: BTreeMap<&str, (bool, Option<i64>)> = unknown.filter(|_| all.cut).collect();
+    let of = |commit: &'_ KeptCommit| commit.summary.record.commit_id;
+    let mut margins = Vec::with_capacity(all.commits.len());
+    for commit in &all.commits {
+        let margin_us = own.get(&of(commit)).copied().flatten();
+        let drained = commit.summary.published.drained;
+        newest.insert(&commit.summary.writer, (drained, margin_us));
+        let held = newest.values().filter(|(drained, _)| !drained);
+        margins.push(held.map(|(_, margin_us)| *margin_us).min().flatten());
+    }
+    margins
 }
 
 /// Follows the claim from commit to commit: the cells it passes, those that a new epoch takes back, the rows that come late.
@@ -522,6 +531,32 @@ mod tests {
         assert_eq!(of(Some(660), None), ["2026-11-30T11"]);
         assert_eq!(of(None, Some(660)), ["2026-11-30T10"]);
         assert_eq!(of(Some(659), Some(661)), ["2026-11-30T10", "2026-11-30T11"]);
+    }
+
+    /// Nobody is to read the margin of one region for that of the table.
+    #[test]
+    fn the_margin_of_a_cell_is_the_least_of_all_writers() {
+        let mut table = Table::anchored(policy(), 1);
+        table.commit(605, &[(0, vec![600])], &[]);
+        table.write_as("shop.west");
+        table.begin(610, 1);
+        // West has rows up to 12:18 for a claim of 12:00, and east is asked at 12:55.
+        for hour in [0, 60] {
+            for (now, at) in [(670, 668), (675, 672), (680, 678)] {
+                table.commit(hour + now, &[(0, vec![hour + at])], &[]);
+            }
+            table.write_as("shop.orders");
+            table.commit(hour + 715, &[], &[0]);
+            table.write_as("shop.west");
+        }
+        let history = history(&table.record, Span::default());
+        let eleven = history
+            .cells
+            .iter()
+            .find(|cell| cell.cell == "2026-11-30T11");
+        let eleven = eleven.expect("the hour from which both were read");
+        assert_eq!(eleven.final_at_us, Some(minute(775)), "by east");
+        assert_eq!(eleven.margin_ms, Some(18 * 60_000), "as far as west goes");
     }
 
     #[test]

@@ -217,6 +217,13 @@ impl TableRecord {
         })
     }
 
+    /// The writers that have a state on the table.
+    pub(super) fn writer_names(&self) -> impl Iterator<Item = &str> {
+        self.properties
+            .keys()
+            .filter_map(|name| contract::writer_of(name))
+    }
+
     /// What other systems say about the table.
     #[must_use]
     pub fn foreign(&self) -> Vec<ForeignClaim> {

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::TableRecord;
 use crate::watermark::{
-    Ancestor, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Digest,
+    Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, Bounds, CellCounts, Contribution, Digest,
     Excluded, FromRule, Grid, Heartbeats, Identity, Kept, LateData, Lineage, OnJoin, Origin,
-    PartitionNews, Policy, State, Term, advance, contract,
+    PartitionNews, Policy, Standing, State, Term, advance, contract, peers, stand,
 };
 
 const MINUTE_US: i64 = 60_000_000;
@@ -75,20 +75,47 @@ impl Table {
             policy,
             next: BTreeMap::new(),
         };
-        let mut first = table.news(540);
+        table.begin(540, partitions);
+        table
+    }
+
+    /// The first commit of a writer: anchors.
+    pub(super) fn begin(&mut self, now: i64, partitions: i32) {
+        let mut first = self.news(now);
         for partition in 0..partitions {
-            table.next.insert(partition, 0);
+            self.next.insert(partition, 0);
             first.anchors.push(Anchor {
                 topic: TOPIC.to_owned(),
                 topic_id: None,
                 partition,
                 offset: 0,
                 origin: Origin::New,
-                at_us: minute(540),
+                at_us: minute(now),
             });
         }
-        table.land(&first);
-        table
+        self.land(&first);
+    }
+
+    /// The commits that follow are this writer's.
+    pub(super) fn write_as(&mut self, writer: &str) {
+        let view = self.record.view();
+        let asker = Asker::new(writer, minute(1_440));
+        let mut state = match stand(&asker, &view).unwrap() {
+            Standing::GoesOn(going_on) => going_on.state,
+            Standing::Begins(beginning) => {
+                let identity = Identity {
+                    writer: writer.to_owned(),
+                    ..self.state.identity.clone()
+                };
+                beginning.state(identity, TOPIC, self.policy.clone(), minute(540))
+            }
+        };
+        state.peers = peers(writer, &view).unwrap();
+        self.next = state
+            .partitions()
+            .map(|(_, partition, known)| (partition, known.next_offset))
+            .collect();
+        self.state = state;
     }
 
     /// Commits at a minute: rows of partitions at their minutes. Those without rows and named in `caught_up` are proved read to

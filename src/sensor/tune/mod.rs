@@ -417,6 +417,27 @@ mod tests {
         table
     }
 
+    /// What a writer's commits would have claimed follows from its own rows alone.
+    #[test]
+    fn of_several_writers_each_is_tried_for_itself() {
+        let mut table = flow(policy(), 2);
+        let tuning = |table: &Table, writer: Option<&str>| {
+            let kept = Kept::of(&table.record.view(), writer);
+            tune("shop.orders", kept.as_ref()).unwrap()
+        };
+        let alone = tuning(&table, None);
+        table.write_as("shop.west");
+        table.begin(840, 1);
+        for turn in 1..60 {
+            let now = 840 + 4 * turn;
+            table.commit(now, &[(0, vec![now - 3, now - 1])], &[]);
+        }
+        assert_eq!(tuning(&table, Some("shop.orders")), alone);
+        let west = tuning(&table, Some("shop.west"));
+        assert_eq!((west.partitions, west.commits < 60), (1, true));
+        assert_eq!(tuning(&table, None), west, "the one that committed last");
+    }
+
     #[test]
     fn settings_in_force_cost_what_they_did() {
         let table = flow(policy(), 2);
