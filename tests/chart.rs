@@ -1,11 +1,17 @@
 //! The charts, with a real Helm on a real API server.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, time::Duration};
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::support::kube::{Kube, chart};
+use crate::support::{
+    kube::{Kube, chart},
+    wait::within,
+};
+
+/// How long a controller may take on a busy machine.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Whoever installs the definitions by their chart can upgrade them by it, and keeps every pipeline when it goes.
 #[test]
@@ -127,6 +133,73 @@ fn chart_of_the_operator_is_accepted_with_all_values() {
             "{values:?}"
         );
     }
+}
+
+/// What the chart of the operator is made of.
+const KINDS: &str = "deploy,pdb,sa,role,rolebinding,clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding";
+
+/// From an empty cluster to running pods and back, in a namespace that takes restricted pods only.
+#[test]
+fn operator_is_installed_upgraded_and_gone_without_a_trace() {
+    let kube = Kube::start_own();
+    kube.with_controllers();
+    let person = kube.person();
+    person
+        .kubectl(&["create", "ns", "lake"], "")
+        .expect_success();
+    let restricted = "pod-security.kubernetes.io/enforce=restricted";
+    person
+        .kubectl(&["label", "ns", "lake", restricted], "")
+        .expect_success();
+    let helm = |words: &[&str]| {
+        person
+            .helm(&[words, &["-n", "lake"]].concat(), "")
+            .expect_success()
+    };
+    let [definitions, operator] = ["tidemark-crds", "tidemark"].map(chart);
+    helm(&["install", "definitions", &definitions]);
+    let notes = helm(&["install", "tidemark", &operator]);
+    assert!(
+        notes.contains("kubectl -n lake rollout status deployment/tidemark"),
+        "{notes}"
+    );
+    let get = |words: &[&str]| {
+        person
+            .kubectl(&[&["get"], words].concat(), "")
+            .expect_success()
+    };
+    let await_pods = |count| {
+        let what = format!("{count} pods of the operator");
+        within(PATIENCE, &what, || {
+            let pods = get(&[
+                "pods",
+                "-n",
+                "lake",
+                "-l",
+                "app.kubernetes.io/component=operator",
+                "-o",
+                "name",
+            ]);
+            (pods.lines().count() == count).then_some(())
+        });
+    };
+    await_pods(2);
+    // The controller has held the expressions against the schemas of our kinds, and finds nothing that cannot be.
+    let checked = within(PATIENCE, "admission policies that were checked", || {
+        let said = get(&[
+            "validatingadmissionpolicy",
+            "-o",
+            "jsonpath={range .items[*]}{.status.typeChecking}{'\\n'}{end}",
+        ]);
+        (said.matches('{').count() == 2).then_some(said)
+    });
+    assert_eq!(checked, "{}\n{}\n");
+    helm(&["upgrade", "tidemark", &operator, "--set", "replicas=1"]);
+    await_pods(1);
+    helm(&["uninstall", "tidemark", "--wait"]);
+    let left = get(&[KINDS, "-A", "-l", "helm.sh/chart", "-o", "name"]);
+    assert_eq!(left, "");
+    await_pods(0);
 }
 
 /// A value that is mistyped or makes no sense is refused by name.

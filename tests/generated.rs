@@ -91,7 +91,9 @@ fn schema_is_structural_and_bounded() {
     for (_, definition) in custom_resource_definitions() {
         let definition: serde_json::Value = serde_yaml::from_str(&definition).unwrap();
         let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        check(&schema["properties"]["spec"], "spec");
+        for part in ["spec", "status"] {
+            check(&schema["properties"][part], part);
+        }
     }
 }
 
