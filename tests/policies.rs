@@ -1,15 +1,33 @@
 //! Policies as a platform engineer meets them: `tidemark effective` and `tidemark policy diff`, on files and on a real API server.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
     process::Command,
+    sync::Arc,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
-use tidemark::{api::parse_objects, operator::policy::Policies};
+use tidemark::{
+    api::parse_objects,
+    operator::{
+        Key,
+        counts::Counts,
+        lease::{Leadership, LeaseName, lead},
+        policy::{Policies, decide},
+        policy_report::{PolicyReportContext, PolicyReports},
+        writer::{Writer, WriterContext},
+    },
+    process::clock::Clock,
+};
+use tokio_util::sync::CancellationToken;
 
-use crate::support::kube::{Kube, User};
+use crate::support::{
+    kube::{Kube, User},
+    wait::within,
+};
 
 /// Exit code, standard output and standard error.
 fn ran(arguments: &[&str]) -> (i32, String, String) {
@@ -367,4 +385,127 @@ fn examples_are_taken_by_the_api_server() {
         let said = said.expect_success();
         assert!(said.contains("ingestionpolicy.tidemark.dev"), "{said}");
     }
+}
+
+/// The parts of the operator that say how policies are, with the rights that the chart gives them.
+async fn reporting(operator: &User, namespace: &str, stop: &CancellationToken) -> PolicyReports {
+    let (client, clock) = (operator.client().await, Clock::system());
+    let leadership = Leadership::none(clock.clone());
+    let writer = Writer::new(Counts::default());
+    let reports = PolicyReports::new(PolicyReportContext {
+        writer: writer.clone(),
+        leadership: leadership.clone(),
+        clock: clock.clone(),
+    });
+    let name = LeaseName::new(namespace, "tidemark", "test");
+    tokio::spawn(lead(client.clone(), name, leadership.clone(), stop.clone()));
+    let context = WriterContext {
+        client: client.clone(),
+        leadership,
+        clock,
+    };
+    let told = reports.clone();
+    let tell = Arc::new(move |written| told.written(&written));
+    tokio::spawn(writer.run(context, tell, stop.clone()));
+    tokio::spawn(reports.clone().run(client, stop.clone()));
+    reports
+}
+
+/// An object of this kind and name as it is on the server.
+fn get(kube: &Kube, kind: &str, name: &str) -> Value {
+    let said = kube.admin().kubectl(&["get", kind, name, "-o", "json"], "");
+    serde_json::from_str(&said.expect_success()).unwrap()
+}
+
+/// Waits until the status of a policy is as it should be.
+fn status_when(kube: &Kube, name: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    let look = || Some(get(kube, "ipol", name)["status"].clone()).filter(&fits);
+    tokio::task::block_in_place(|| within(Duration::from_mins(1), "a status of a policy", look))
+}
+
+/// What `kubectl get ipol` shows, and that nothing is said before all of the fleet was looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_of_a_policy_counts_who_breaks_its_limits() {
+    let kube = Kube::shared();
+    let namespace = kube.namespace("status_of_a_policy");
+    let name = format!("{namespace}-small");
+    let small = policy(&name, &namespace, "limits: {replicas: {max: 2}}");
+    kube.apply(&small);
+    let texts = (0..4).map(|number| {
+        pipeline(
+            &namespace,
+            &format!("p{number}"),
+            &format!("replicas: {}", number + 1),
+        )
+    });
+    let objects = parse_objects(&(texts.collect::<String>() + &small)).unwrap();
+    let policies = Policies::new(&objects.policies);
+    let labels = BTreeMap::from([("kubernetes.io/metadata.name".to_owned(), namespace.clone())]);
+    let (operator, stop) = (kube.operator(&namespace, &[]), CancellationToken::new());
+    let reports = reporting(&operator, &namespace, &stop).await;
+    for pipeline in &objects.pipelines {
+        let key = Key::new(&namespace, pipeline.metadata.name.as_deref().unwrap());
+        reports.decided(&key, &decide(pipeline, &labels, &policies));
+    }
+    assert_eq!(get(kube, "ipol", &name)["status"], Value::Null);
+    reports.complete();
+    let status = status_when(kube, &name, |status| !status.is_null());
+    let counts = [&status["matched"], &status["violating"], &status["pending"]];
+    assert_eq!(counts, [4, 2, 0]);
+    let violator = |pipeline: &str, replicas: u32| {
+        let message =
+            format!("spec.worker.replicas is {replicas}; the policy \"{name}\" allows at most 2");
+        json!({"namespace": namespace, "name": pipeline, "message": message})
+    };
+    assert_eq!(
+        status["violators"],
+        json!([violator("p2", 3), violator("p3", 4)])
+    );
+    for gone in ["p2", "p3"] {
+        reports.gone(&Key::new(&namespace, gone));
+    }
+    status_when(kube, &name, |status| {
+        status["violating"] == 0 && status["matched"] == 2
+    });
+    stop.cancel();
+}
+
+/// A wrong policy says so where its author looks, and is not written again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_policy_is_told_once_in_its_status() {
+    let kube = Kube::shared();
+    let namespace = kube.namespace("wrong_policy");
+    let [wrong, good] = ["wrong", "good"].map(|name| format!("{namespace}-{name}"));
+    let cell = "defaults: {finalization: {cell: 7h}}";
+    kube.apply(&(policy(&wrong, &namespace, cell) + &policy(&good, &namespace, "priority: 1")));
+    let (operator, stop) = (kube.operator(&namespace, &[]), CancellationToken::new());
+    let reports = reporting(&operator, &namespace, &stop).await;
+    reports.complete();
+    status_when(kube, &good, |status| !status.is_null());
+    for (name, condition) in [(&good, "Accepted"), (&wrong, "Accepted=false")] {
+        let (condition, policy) = (
+            format!("--for=condition={condition}"),
+            format!("ipol/{name}"),
+        );
+        let words = ["wait", &condition, &policy, "--timeout=60s"];
+        kube.admin().kubectl(&words, "").expect_success();
+    }
+    let told = get(kube, "ipol", &wrong);
+    let message = told["status"]["conditions"][0]["message"].as_str().unwrap();
+    let expected = "spec.defaults.finalization.cell: \"7h\": does not divide a day";
+    assert!(message.contains(expected), "{message}");
+    // Whatever changes elsewhere: an equal status is not written again.
+    kube.apply(&policy(
+        &good,
+        &namespace,
+        "limits: {replicas: {max: 4}, commitInterval: {min: 2m}}",
+    ));
+    status_when(kube, &good, |status| {
+        status["conditions"][0]["message"] != ""
+    });
+    assert_eq!(
+        get(kube, "ipol", &wrong)["metadata"]["resourceVersion"],
+        told["metadata"]["resourceVersion"]
+    );
+    stop.cancel();
 }

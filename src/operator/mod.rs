@@ -11,6 +11,7 @@ pub mod gate;
 pub mod http;
 pub mod lease;
 pub mod policy;
+pub mod policy_report;
 pub mod policy_status;
 pub mod progress;
 pub mod report;

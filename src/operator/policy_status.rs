@@ -39,25 +39,47 @@ pub struct Tally {
     violators: BTreeMap<Key, String>,
 }
 
+/// What was decided about one pipeline, as far as policies have a part in it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The policies that select it.
+    policies: Vec<Arc<str>>,
+    /// What is told of it, by the policy whose limits it breaks.
+    violations: BTreeMap<Arc<str>, String>,
+}
+
+impl Told {
+    /// What of a decision counts here.
+    #[must_use]
+    pub fn of(decision: &Decision) -> Self {
+        let told = decision.policies.iter().filter_map(|policy| {
+            let mut violations = decision.violations_of(policy);
+            let first = violations.next()?.to_string();
+            let told = match violations.count() {
+                0 => first,
+                more => format!("{first} (and {more} more)"),
+            };
+            Some((Arc::clone(policy), cut(&told, VIOLATOR_CHARS)))
+        });
+        Self {
+            violations: told.collect(),
+            policies: decision.policies.clone(),
+        }
+    }
+}
+
 /// Counts what each policy is about, by its name.
 #[must_use]
 pub fn tally<'a>(
-    decisions: impl IntoIterator<Item = (&'a Key, &'a Decision)>,
+    pipelines: impl IntoIterator<Item = (&'a Key, &'a Told)>,
 ) -> BTreeMap<Arc<str>, Tally> {
     let mut tallies: BTreeMap<Arc<str>, Tally> = BTreeMap::new();
-    for (key, decision) in decisions {
-        for policy in &decision.policies {
+    for (key, told) in pipelines {
+        for policy in &told.policies {
             let tally = tallies.entry(Arc::clone(policy)).or_default();
             tally.matched = tally.matched.saturating_add(1);
-            let mut violations = decision.violations_of(policy);
-            if let Some(first) = violations.next() {
-                let more = match violations.count() {
-                    0 => String::new(),
-                    more => format!(" (and {more} more)"),
-                };
-                tally
-                    .violators
-                    .insert(key.clone(), format!("{first}{more}"));
+            if let Some(told) = told.violations.get(policy) {
+                tally.violators.insert(key.clone(), told.clone());
             }
         }
     }
@@ -88,14 +110,15 @@ pub struct Situation<'a> {
     pub now_us: i64,
 }
 
-/// The new status; `None`: nothing has changed.
+/// The new status; `None`: nothing has changed. `old`: what was said last.
 #[must_use]
 pub fn derive(
     policy: &IngestionPolicy,
+    old: Option<&IngestionPolicyStatus>,
     situation: &Situation<'_>,
 ) -> Option<IngestionPolicyStatus> {
     let empty = IngestionPolicyStatus::default();
-    let old = policy.status.as_ref().unwrap_or(&empty);
+    let old = old.unwrap_or(&empty);
     let name = policy.name_any();
     let (tally, wave) = (situation.tally, situation.wave);
     let faults = situation.policies.refused().get(&name);
@@ -137,7 +160,7 @@ pub fn derive(
             .map(|(key, message)| Violator {
                 namespace: key.namespace.clone(),
                 name: key.name.clone(),
-                message: cut(message, VIOLATOR_CHARS),
+                message: message.clone(),
             })
             .collect(),
     };
@@ -230,24 +253,22 @@ spec:
     ) -> Option<IngestionPolicyStatus> {
         let objects = pipelines(replicas.iter().copied());
         let policies = Policies::new([policy]);
-        let decided: Vec<(Key, Decision)> = objects
+        let told: BTreeMap<Key, Told> = objects
             .pipelines
             .iter()
             .map(|pipeline| {
-                (
-                    Key::new("shop", &pipeline.name_any()),
-                    decide(pipeline, &BTreeMap::new(), &policies),
-                )
+                let decision = decide(pipeline, &BTreeMap::new(), &policies);
+                (Key::new("shop", &pipeline.name_any()), Told::of(&decision))
             })
             .collect();
-        let tallies = tally(decided.iter().map(|(key, decision)| (key, decision)));
+        let tallies = tally(&told);
         let situation = Situation {
             policies: &policies,
             tally: tallies.get("gold"),
             wave,
             now_us: NOW_US,
         };
-        derive(policy, &situation)
+        derive(policy, policy.status.as_ref(), &situation)
     }
 
     fn condition(

@@ -25,6 +25,9 @@ use crate::api::{
 /// The longest line that still has its comment in the column of the others.
 const COLUMN: usize = 56;
 
+/// The terms of the finalization.
+const TERMS: &str = "spec.finalization.terms";
+
 /// What stands for a value that is not shown.
 const HIDDEN: &str = "(not shown)";
 
@@ -172,14 +175,20 @@ impl From<&Violation> for ViolationReport {
 pub fn report(pipeline: &IngestionPipeline, explained: &Explained) -> EffectiveReport {
     let decision = &explained.decision;
     let mut spec = explained.layered.value();
-    for path in unshown(explained) {
-        let keys = keys(&path);
+    let terms = leaves(explained)
+        .into_iter()
+        .filter(|leaf| leaf.path == TERMS);
+    let terms = terms.map(|leaf| (leaf.path, leaf.value));
+    let hidden = unshown(explained)
+        .into_iter()
+        .map(|path| (path, Value::from(HIDDEN)));
+    for (path, shown) in terms.chain(hidden) {
         let mut place = Some(&mut spec);
-        for key in &keys {
-            place = place.and_then(|value| value.get_mut(key));
+        for key in keys(&path) {
+            place = place.and_then(|value| value.get_mut(&key));
         }
-        if let Some(value) = place {
-            *value = Value::from(HIDDEN);
+        if let Some(place) = place {
+            *place = shown;
         }
     }
     let sources = explained.layered.leaves().into_iter();
@@ -230,7 +239,7 @@ pub fn yaml(pipeline: &IngestionPipeline, explained: &Explained) -> String {
         }
     }
     let mut before: Vec<String> = Vec::new();
-    for leaf in explained.layered.leaves() {
+    for leaf in leaves(explained) {
         let keys = keys(&leaf.path);
         let (last, parents) = keys.split_last().expect("a leaf has a name");
         let same = before
@@ -268,6 +277,18 @@ pub fn yaml(pipeline: &IngestionPipeline, explained: &Explained) -> String {
         before = parents.to_vec();
     }
     head(pipeline, explained) + &aligned(&lines)
+}
+
+/// The leaves as they run: of the terms a heartbeat table has taken the place of one.
+fn leaves(explained: &Explained) -> Vec<Leaf> {
+    let mut leaves = explained.layered.leaves();
+    if let Ok(resolved) = &explained.decision.outcome
+        && let Some(terms) = leaves.iter_mut().find(|leaf| leaf.path == TERMS)
+    {
+        let run = resolved.spec.finalization.terms.iter();
+        terms.value = run.map(ToString::to_string).collect();
+    }
+    leaves
 }
 
 /// The lines with their comments in one column, but for long ones.
@@ -578,6 +599,22 @@ spec:
         let again = explain(&again, &BTreeMap::new(), &Policies::default());
         assert_eq!(again.decision.outcome, explained.decision.outcome);
         assert_eq!(again.layered.value(), explained.layered.value());
+    }
+
+    /// Whoever names a heartbeat table sees which term closes cells.
+    #[test]
+    fn terms_are_shown_as_they_run() {
+        let text = OBJECTS.replace(
+            "format: DebeziumJson",
+            "format: DebeziumJson, heartbeatTable: beats",
+        );
+        let (pipeline, explained) = of(&text);
+        assert!(yaml(&pipeline, &explained).contains("terms: [Minimum, Heartbeat]"));
+        let report = report(&pipeline, &explained);
+        assert_eq!(
+            report.spec["finalization"]["terms"],
+            serde_json::json!(["Minimum", "Heartbeat"])
+        );
     }
 
     #[test]

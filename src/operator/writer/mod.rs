@@ -21,7 +21,7 @@ use std::{
 use kube::{
     Api, Client, Resource,
     api::{Patch, PatchParams},
-    core::{NamespaceResourceScope, PartialObjectMeta},
+    core::PartialObjectMeta,
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -41,6 +41,7 @@ use crate::{
     api::{
         gate::{FinalizationGate, FinalizationGateStatus},
         pipeline::IngestionPipeline,
+        policy::{IngestionPolicy, IngestionPolicyStatus},
         status::IngestionPipelineStatus,
     },
     process::clock::{Clock, jittered},
@@ -84,6 +85,8 @@ pub enum NewStatus {
     Pipeline(Box<IngestionPipelineStatus>),
     /// A gate's.
     Gate(FinalizationGateStatus),
+    /// A policy's.
+    Policy(Box<IngestionPolicyStatus>),
 }
 
 /// What became of a write.
@@ -316,27 +319,33 @@ enum Refusal {
 
 /// Applies a status; the version of the object with it.
 async fn apply(context: &WriterContext, write: &Write) -> Result<String, Refusal> {
+    let (client, namespace) = (context.client.clone(), &write.key.namespace);
     match &write.status {
         NewStatus::Pipeline(status) => {
-            apply_to::<IngestionPipeline>(context, write, json!(status)).await
+            let objects =
+                Api::<PartialObjectMeta<IngestionPipeline>>::namespaced(client, namespace);
+            apply_to(context, write, (objects, json!(status))).await
         }
         NewStatus::Gate(status) => {
-            apply_to::<FinalizationGate>(context, write, json!(status)).await
+            let objects = Api::<PartialObjectMeta<FinalizationGate>>::namespaced(client, namespace);
+            apply_to(context, write, (objects, json!(status))).await
+        }
+        NewStatus::Policy(status) => {
+            let objects = Api::<PartialObjectMeta<IngestionPolicy>>::all(client);
+            apply_to(context, write, (objects, json!(status))).await
         }
     }
 }
 
+/// Of the answer the version alone is read: what cannot be decoded of a specification is not our business here.
 async fn apply_to<K>(
     context: &WriterContext,
     write: &Write,
-    status: Value,
+    (objects, status): (Api<PartialObjectMeta<K>>, Value),
 ) -> Result<String, Refusal>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    K: Resource<DynamicType = ()>,
 {
-    // Of the answer the version alone is read: what cannot be decoded of a specification is not our business here.
-    let objects: Api<PartialObjectMeta<K>> =
-        Api::namespaced(context.client.clone(), &write.key.namespace);
     // The uid keeps it from an object made again under the name, the version from one that another leader has written since.
     let object = json!({
         "apiVersion": K::api_version(&()),

@@ -1,0 +1,279 @@
+//! The statuses of policies: watched on every replica, counted from what was decided and written by the leader.
+//!
+//! Comes in: policies as the watch brings them, decisions about pipelines, how far changes have got. Goes out: statuses to the writer.
+//!
+//! Nothing is said before every pipeline was decided once: a count of half the fleet would be wrong. A policy that cannot be decoded
+//! is named in the log and stops no other.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use futures::{Stream, StreamExt};
+use kube::{
+    Api, Client, ResourceExt,
+    core::{DeserializeGuard, error_boundary::InvalidObject},
+    runtime::{
+        WatchStreamExt,
+        watcher::{self, Event},
+    },
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::{
+    Key,
+    lease::Leadership,
+    policy::{Decision, Policies},
+    policy_status::{Situation, Told, Wave, derive, tally},
+    writer::{NewStatus, Outcome, Taken, Urgency, WRITE_TIMEOUT, Write, Writer, Written},
+};
+use crate::{
+    api::policy::{IngestionPolicy, IngestionPolicyStatus},
+    process::clock::Clock,
+    sensor::chain,
+};
+
+/// How often statuses are derived, where something has changed: counts move with every step of a wave.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// In how many such turns they are derived in any case: a write may be lost.
+const TURNS: u64 = 12;
+
+/// What is said of policies. Clones are the same.
+#[derive(Clone)]
+pub struct PolicyReports {
+    inner: Arc<Mutex<Inner>>,
+    context: PolicyReportContext,
+}
+
+impl fmt::Debug for PolicyReports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PolicyReports")
+    }
+}
+
+/// What saying it needs.
+#[derive(Debug, Clone)]
+pub struct PolicyReportContext {
+    /// Who writes statuses.
+    pub writer: Writer,
+    /// Whether this replica leads.
+    pub leadership: Leadership,
+    /// The time.
+    pub clock: Clock,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// By name.
+    policies: BTreeMap<String, Seen>,
+    /// What was decided about each pipeline, as far as policies have a part in it.
+    told: BTreeMap<Key, Told>,
+    /// How far changes have got, by the name of the policy.
+    waves: BTreeMap<String, Wave>,
+    /// Whether every pipeline was decided once.
+    is_complete: bool,
+    has_changed: bool,
+}
+
+struct Seen {
+    object: IngestionPolicy,
+    /// The status that it shall have, until that is settled.
+    submitted: Option<IngestionPolicyStatus>,
+}
+
+impl PolicyReports {
+    /// Of no policies.
+    #[must_use]
+    pub fn new(context: PolicyReportContext) -> Self {
+        Self {
+            inner: Arc::default(),
+            context,
+        }
+    }
+
+    /// What was decided about a pipeline.
+    pub fn decided(&self, key: &Key, decision: &Decision) {
+        let told = Told::of(decision);
+        let mut inner = self.lock();
+        if inner.told.get(key) != Some(&told) {
+            inner.told.insert(key.clone(), told);
+            inner.has_changed = true;
+        }
+    }
+
+    /// A pipeline that is gone.
+    pub fn gone(&self, key: &Key) {
+        let mut inner = self.lock();
+        let known = inner.told.remove(key).is_some();
+        inner.has_changed |= known;
+    }
+
+    /// How far changes have got over the pipelines of each policy with a `rollout`.
+    pub fn roll(&self, waves: BTreeMap<String, Wave>) {
+        let mut inner = self.lock();
+        if inner.waves != waves {
+            inner.waves = waves;
+            inner.has_changed = true;
+        }
+    }
+
+    /// Every pipeline was decided once since this replica leads.
+    pub fn complete(&self) {
+        let mut inner = self.lock();
+        inner.has_changed |= !inner.is_complete;
+        inner.is_complete = true;
+    }
+
+    /// Another replica leads, and decides.
+    pub fn step_down(&self) {
+        let mut inner = self.lock();
+        inner.told.clear();
+        inner.waves.clear();
+        inner.is_complete = false;
+        for seen in inner.policies.values_mut() {
+            seen.submitted = None;
+        }
+    }
+
+    /// Watches and says until `stop`.
+    pub async fn run(self, client: Client, stop: CancellationToken) {
+        let api: Api<DeserializeGuard<IngestionPolicy>> = Api::all(client);
+        let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.watch(events) => {}
+            () = self.look() => {}
+        }
+    }
+
+    async fn watch(
+        &self,
+        events: impl Stream<Item = Result<Event<DeserializeGuard<IngestionPolicy>>, watcher::Error>>,
+    ) {
+        let mut events = std::pin::pin!(events);
+        let mut fresh: Vec<String> = Vec::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => fresh.clear(),
+                Ok(Event::InitApply(object)) => fresh.extend(self.seen(object.0)),
+                Ok(Event::InitDone) => self.lock().policies.retain(|name, _| fresh.contains(name)),
+                Ok(Event::Apply(object)) => drop(self.seen(object.0)),
+                Ok(Event::Delete(object)) => {
+                    let name = match &object.0 {
+                        Ok(policy) => policy.name_any(),
+                        Err(invalid) => invalid.metadata.name.clone().unwrap_or_default(),
+                    };
+                    let mut inner = self.lock();
+                    inner.policies.remove(&name);
+                    inner.has_changed = true;
+                }
+                Err(error) => debug!(
+                    error = chain(&error),
+                    "policies cannot be watched at present"
+                ),
+            }
+        }
+    }
+
+    fn seen(&self, object: Result<IngestionPolicy, InvalidObject>) -> Option<String> {
+        let mut object = match object {
+            Ok(object) => object,
+            Err(invalid) => {
+                let policy = invalid.metadata.name.clone().unwrap_or_default();
+                warn!(
+                    policy,
+                    error = chain(&invalid),
+                    "a policy cannot be read: it counts for nothing"
+                );
+                return None;
+            }
+        };
+        object.metadata.managed_fields = None;
+        let name = object.name_any();
+        let mut inner = self.lock();
+        let before = inner.policies.remove(&name);
+        // Of a status alone, as this replica has written it, nothing new follows.
+        let same = |before: &Seen| before.object.metadata.generation == object.metadata.generation;
+        inner.has_changed |= !before.as_ref().is_some_and(same);
+        let submitted = before.and_then(|before| before.submitted);
+        inner
+            .policies
+            .insert(name.clone(), Seen { object, submitted });
+        Some(name)
+    }
+
+    /// What became of a write.
+    pub fn written(&self, written: &Written) {
+        let NewStatus::Policy(status) = &written.write.status else {
+            return;
+        };
+        let mut inner = self.lock();
+        let Some(seen) = inner.policies.get_mut(&written.write.key.name) else {
+            return;
+        };
+        if seen.object.uid().as_deref() != Some(&written.write.uid) {
+            return;
+        }
+        if let Outcome::Done(version) = &written.outcome {
+            seen.object.status = Some((**status).clone());
+            seen.object.metadata.resource_version = Some(version.clone());
+        }
+        if seen.submitted.as_ref() == Some(&**status) && written.outcome != Outcome::Refused {
+            seen.submitted = None;
+        }
+    }
+
+    async fn look(&self) {
+        for turn in 1_u64.. {
+            self.context.clock.sleep(LOOK_EVERY).await;
+            let is_due = turn.is_multiple_of(TURNS);
+            let mut inner = self.lock();
+            if inner.is_complete && (inner.has_changed || is_due) {
+                inner.has_changed = false;
+                self.say(&mut inner);
+            }
+        }
+    }
+
+    fn say(&self, inner: &mut Inner) {
+        let leads = self.context.leadership.may_start(WRITE_TIMEOUT);
+        let objects = inner.policies.values().map(|seen| &seen.object);
+        let policies = Policies::new(objects);
+        let tallies = tally(&inner.told);
+        let still = Wave::default();
+        for (name, seen) in &mut inner.policies {
+            if !leads {
+                seen.submitted = None;
+                continue;
+            }
+            let situation = Situation {
+                policies: &policies,
+                tally: tallies.get(name.as_str()),
+                wave: inner.waves.get(name).unwrap_or(&still),
+                now_us: self.context.clock.now_us(),
+            };
+            let told = seen.submitted.as_ref().or(seen.object.status.as_ref());
+            let Some(status) = derive(&seen.object, told, &situation) else {
+                continue;
+            };
+            let status = Box::new(status);
+            let write = Write {
+                key: Key::new("", name),
+                uid: seen.object.uid().unwrap_or_default(),
+                resource_version: seen.object.resource_version().unwrap_or_default(),
+                status: NewStatus::Policy(status.clone()),
+            };
+            let taken = self.context.writer.submit(write, Urgency::Condition);
+            seen.submitted = (taken != Taken::Dropped).then_some(*status);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
