@@ -10,7 +10,7 @@ use regex::Regex;
 use strum::IntoEnumIterator;
 use tidemark::{
     api::condition::Reason,
-    operator::counts::Counts,
+    operator::{counts::Counts, metrics::OperatorMetrics},
     process::{Metrics, clock::Clock},
     sink::{GRACE, Worker, WorkerSettings},
 };
@@ -46,6 +46,12 @@ const PURE: &[&str] = &[
     "src/operator/http/answers.rs",
     "src/operator/http/openapi.rs",
     "src/operator/http/query.rs",
+    "src/operator/build/",
+    "src/operator/index/",
+    "src/operator/placement.rs",
+    "src/operator/plan.rs",
+    "src/operator/queue.rs",
+    "src/operator/rollout.rs",
     "src/operator/policy/",
     "src/operator/policy_status.rs",
     "src/operator/status/",
@@ -361,6 +367,7 @@ pub(crate) fn metrics() -> Vec<(String, String)> {
         grace: GRACE,
     });
     let _counts = Counts::register(&metrics);
+    let _operator = metrics.register(OperatorMetrics::register);
     // A family without a series is not scraped, so the registry is looked at from within.
     let registry = metrics.register(|registry| format!("{registry:?}"));
     let descriptor = Regex::new(

@@ -97,6 +97,14 @@ pub enum Reason {
     RolloutPending,
     /// The API server does not take what is to run.
     ApplyFailed,
+    /// Somebody else has taken over a field of what is to run.
+    FieldConflict,
+    /// A pod of the workers does not start.
+    PodNotStarted,
+    /// The specification is beyond the limits of a policy.
+    PolicyViolated,
+    /// An elder pipeline writes the table.
+    TableTaken,
 
     // The specification.
     /// A field is wrong, or two fields do not go together.
@@ -293,6 +301,18 @@ impl Reason {
             }
             Self::RolloutPending => {
                 "ends when those before it are well; rollout of the policy says how many go at once"
+            }
+            Self::PodNotStarted => {
+                "see kubectl describe pod: the image, a secret, a node with room"
+            }
+            Self::FieldConflict => {
+                "undo the change by that manager and take its field out of its managedFields, or delete the object: it is made again"
+            }
+            Self::PolicyViolated => {
+                "change the fields that the message names, or ask whoever owns the policy; what ran before goes on meanwhile"
+            }
+            Self::TableTaken => {
+                "delete one of the two pipelines, name another table, or set sink.shared: true in both"
             }
             Self::ApplyFailed => {
                 "see what the API server says: a quota, a right of the operator, or an admission rule; it is tried again by itself"

@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ pub use super::progress::{
     Interval, LagSummary, PartitionProgress, PipelineProgress, Progress, ReopenedProgress,
     RunState,
 };
+
+/// How long a pipeline may take to commit what it has read when it is stopped: below the 30 s that Kubernetes grants by default.
+pub const GRACE: Duration = Duration::from_secs(25);
 
 /// Everything about one pipeline, resolved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -49,6 +49,7 @@ mod files;
 mod get;
 mod history;
 mod kubernetes;
+mod operator;
 mod policy;
 pub mod reference;
 mod retract;
@@ -132,6 +133,8 @@ enum Command {
     Run(run::Arguments),
     /// Run the pipelines of a folder of effective specifications, as a pod does
     Worker(worker::Arguments),
+    /// Run the pipelines of a Kubernetes cluster: reconcile the custom resources
+    Operator(operator::Arguments),
     /// Show before which event time a table is complete
     Get(get::Arguments),
     /// Wait until a table is complete up to an instant
@@ -227,6 +230,22 @@ enum Error {
     /// Policies cannot be applied as they are written.
     #[error("{}", .0.join("\n"))]
     WrongPolicies(Vec<String>),
+    /// A server has no address.
+    #[error(
+        "nothing can listen on {address}; name another address with --admin or --readers, as 127.0.0.1:0 for a free port"
+    )]
+    Listen {
+        /// Where it was to listen.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// No API server is configured.
+    #[error("no API server to call; set KUBECONFIG, or run in a pod with a service account")]
+    Kubeconfig(#[source] kube::config::InferConfigError),
+    /// The operator could not start.
+    #[error(transparent)]
+    Operator(crate::operator::run::Error),
     /// Start-up failed.
     #[error(transparent)]
     Process(#[from] crate::process::Error),
@@ -239,6 +258,9 @@ impl Error {
             | Self::Process(_)
             | Self::Admin { .. }
             | Self::Demo(_)
+            | Self::Listen { .. }
+            | Self::Kubeconfig(_)
+            | Self::Operator(_)
             | Self::TooLittle { .. }
             | Self::Picture { .. } => Exit::NotYet,
             Self::Catalog(_)
@@ -292,6 +314,7 @@ fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
         Command::Demo(arguments) => demo::demo(arguments, out),
         Command::Run(arguments) => run::run(&arguments, out),
         Command::Worker(arguments) => worker::worker(arguments),
+        Command::Operator(arguments) => operator::operator(&arguments),
         Command::Get(arguments) => block_on(get::get(arguments, out)),
         Command::Wait(arguments) => block_on(wait::wait(arguments, out)),
         Command::Why(arguments) => block_on(why::why(arguments, out)),

@@ -45,7 +45,18 @@ pub async fn serve(
     more: Router,
     stop: CancellationToken,
 ) -> Result<(), std::io::Error> {
-    let routes = routes(admin).merge(more);
+    serve_routes(listener, routes(&admin).merge(more), stop).await
+}
+
+/// The same of any routes.
+///
+/// # Errors
+/// The listener fails.
+pub async fn serve_routes(
+    listener: TcpListener,
+    routes: Router,
+    stop: CancellationToken,
+) -> Result<(), std::io::Error> {
     let closed = async {
         stop.cancelled().await;
         tokio::time::sleep(CLOSING).await;
@@ -58,13 +69,20 @@ pub async fn serve(
     }
 }
 
-fn routes(admin: Admin) -> Router {
+fn routes(admin: &Admin) -> Router {
     Router::new()
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
         .route("/progress", get(progress))
-        .with_state(admin)
+        .with_state(admin.clone())
+        .merge(metrics_of(&admin.metrics))
+}
+
+/// The page of all metrics of a process.
+pub fn metrics_of(metrics: &Metrics) -> Router {
+    Router::new()
+        .route("/metrics", get(show_metrics))
+        .with_state(metrics.clone())
 }
 
 /// Healthy while the loop of every pipeline turns, whatever it waits for: a pipeline that is stuck is helped by nothing but a
@@ -97,9 +115,9 @@ async fn ready(State(admin): State<Admin>) -> Response {
     }
 }
 
-async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
+async fn show_metrics(State(metrics): State<Metrics>) -> impl IntoResponse {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, kind)], admin.metrics.encode())
+    ([(header::CONTENT_TYPE, kind)], metrics.encode())
 }
 
 async fn progress(State(admin): State<Admin>) -> Json<Progress> {

@@ -26,8 +26,7 @@ use crate::api::worker::{PipelineProgress, Progress};
 use crate::process::Metrics;
 use crate::process::clock::Clock;
 
-/// How long a pipeline may take to commit what it has read when it is stopped: below the 30 s that Kubernetes grants by default.
-pub const GRACE: Duration = Duration::from_secs(25);
+pub use crate::api::worker::GRACE;
 
 /// What is still granted after the grace period: an attempt is given up at once, a question to the brokers is not.
 const LAST_MOMENT: Duration = Duration::from_secs(2);

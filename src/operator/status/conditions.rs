@@ -67,7 +67,9 @@ pub(super) fn derive(
                 observed_generation: Some(situation.reconciled.generation),
                 ..before.clone()
             },
-            (None, None) => Finding::fine().beside(kind, None, situation),
+            // Of what is never said without having been said before, only cells that are open again are left.
+            (None, None) => Finding::new(ConditionStatus::False, Reason::AsExpected, "")
+                .beside(kind, None, situation),
         }
     });
     found.collect()

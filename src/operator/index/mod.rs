@@ -1,0 +1,761 @@
+//! What the operator has seen of the cluster: pipelines, policies, namespaces, the children it has made, and pods.
+//!
+//! Objects go in by `apply` and `delete`; each says what has to be looked at again for it. Answers come out of a few read functions.
+//! No client, no clock.
+//!
+//! Nothing is kept twice: of a child its hash and what the next decision needs, of an object no managed fields. One object that
+//! cannot be decoded is named and stops nobody.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    sync::Arc,
+};
+
+use kube::ResourceExt;
+
+use super::{
+    Key, Owner, PoolKey, Task,
+    build::Entry,
+    policy::{Labels, Policies},
+};
+use crate::api::{
+    effective::{EffectivePod, Place},
+    pipeline::{IngestionPipeline, SinkSpec},
+    policy::IngestionPolicy,
+};
+
+mod children;
+mod seen;
+
+pub use seen::{Changed, ChildSeen, DeploymentSeen, PodSeen, WorkersSeen};
+
+/// Where a table is, so that two pipelines that write it meet: catalog kind, address, name and warehouse, then the table.
+type TableKey = (String, String, String, String, String);
+
+/// Everything seen.
+#[derive(Debug, Default)]
+pub struct Index {
+    pipelines: BTreeMap<Key, Seen>,
+    /// By name.
+    policies: BTreeMap<String, Arc<IngestionPolicy>>,
+    /// The same, as decisions read them.
+    read_policies: Arc<Policies>,
+    /// Their labels, by name.
+    namespaces: BTreeMap<String, Labels>,
+    /// By what all children of a set of workers are called.
+    workers: BTreeMap<Key, WorkersSeen>,
+    /// By namespace.
+    network_policies: BTreeMap<String, ChildSeen>,
+    /// By namespace and name.
+    pods: BTreeMap<Key, PodSeen>,
+    /// Who names a table, the eldest first.
+    tables: BTreeMap<TableKey, BTreeMap<Age, Key>>,
+    /// Pipelines that came, changed or went since they were last told.
+    touched: Vec<Key>,
+    /// Objects that cannot be decoded, with the kind, and why.
+    undecodable: BTreeMap<(String, Key), String>,
+}
+
+/// When an object was made, and its uid for those made within one second.
+type Age = (String, String);
+
+#[derive(Debug)]
+struct Seen {
+    object: Arc<IngestionPipeline>,
+    table: TableKey,
+    age: Age,
+    /// What was decided last.
+    decided: Option<Arc<Decided>>,
+}
+
+/// What was decided about a pipeline, as far as its pool needs it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Decided {
+    /// The pool that it joins, and with what; `None` for one with workers of its own, or with none at all.
+    pub shared: Option<(PoolKey, Arc<Entry>)>,
+}
+
+/// Another pipeline that names the same table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rival {
+    /// The elder one.
+    pub key: Key,
+    /// The table that both name.
+    pub table: String,
+}
+
+impl Index {
+    /// A pipeline that is there. A change of its status alone is a reason to look at nothing.
+    pub fn apply_pipeline(&mut self, mut object: IngestionPipeline) -> Vec<Task> {
+        object.metadata.managed_fields = None;
+        object.metadata.annotations = None;
+        let key = key_of(&object);
+        self.touched.push(key.clone());
+        self.undecodable
+            .remove(&(IngestionPipeline::KIND.to_owned(), key.clone()));
+        let seen = Seen {
+            table: table_key(&object.spec.sink),
+            age: age_of(&object),
+            object: Arc::new(object),
+            decided: None,
+        };
+        let Some(before) = self.pipelines.remove(&key) else {
+            let mut tasks = self.enter(&key, seen);
+            tasks.push(Task::Namespace(key.namespace));
+            return tasks;
+        };
+        if before.object.uid() != seen.object.uid() {
+            let mut tasks = self.leave(&key, &before);
+            tasks.extend(self.enter(&key, seen));
+            return unique(tasks);
+        }
+        let same = is_same(&before.object, &seen.object);
+        let mut tasks = self.leave(&key, &before);
+        tasks.extend(self.enter(
+            &key,
+            Seen {
+                decided: before.decided,
+                ..seen
+            },
+        ));
+        if same { Vec::new() } else { unique(tasks) }
+    }
+
+    /// A pipeline that is gone.
+    pub fn delete_pipeline(&mut self, key: &Key) -> Vec<Task> {
+        self.undecodable
+            .remove(&(IngestionPipeline::KIND.to_owned(), key.clone()));
+        let Some(seen) = self.pipelines.remove(key) else {
+            return Vec::new();
+        };
+        self.touched.push(key.clone());
+        let mut tasks = self.leave(key, &seen);
+        tasks.extend([
+            Task::Pipeline(key.clone()),
+            Task::Namespace(key.namespace.clone()),
+        ]);
+        unique(tasks)
+    }
+
+    /// Those that name its table have to be looked at when it comes or goes, and its pool.
+    fn leave(&mut self, key: &Key, seen: &Seen) -> Vec<Task> {
+        let mut tasks = Vec::new();
+        if let Some(rivals) = self.tables.get_mut(&seen.table) {
+            rivals.remove(&seen.age);
+            tasks.extend(rivals.values().cloned().map(Task::Pipeline));
+            if rivals.is_empty() {
+                self.tables.remove(&seen.table);
+            }
+        }
+        let pool = seen.decided.as_ref().and_then(|decided| decided.pool());
+        tasks.extend(
+            pool.filter(|_| !self.pipelines.contains_key(key))
+                .cloned()
+                .map(Task::Pool),
+        );
+        tasks
+    }
+
+    fn enter(&mut self, key: &Key, seen: Seen) -> Vec<Task> {
+        let rivals = self.tables.entry(seen.table.clone()).or_default();
+        rivals.insert(seen.age.clone(), key.clone());
+        let tasks = rivals.values().cloned().map(Task::Pipeline).collect();
+        self.pipelines.insert(key.clone(), seen);
+        tasks
+    }
+
+    /// A policy that is there: whoever it selected or selects now has to be looked at.
+    pub fn apply_policy(&mut self, mut object: IngestionPolicy) -> Vec<Task> {
+        object.metadata.managed_fields = None;
+        object.metadata.annotations = None;
+        let name = object.name_any();
+        self.undecodable
+            .remove(&(IngestionPolicy::KIND.to_owned(), Key::new("", &name)));
+        let before = self.policies.insert(name.clone(), Arc::new(object));
+        let now = &self.policies[&name];
+        if before
+            .as_ref()
+            .is_some_and(|before| before.spec == now.spec)
+        {
+            return Vec::new();
+        }
+        let versions = before.iter().chain([now]).map(Arc::as_ref);
+        let tasks = self.selected_by(&versions.collect::<Vec<_>>());
+        self.read_policies();
+        tasks
+    }
+
+    fn read_policies(&mut self) {
+        self.read_policies = Arc::new(Policies::new(self.policies.values().map(Arc::as_ref)));
+    }
+
+    /// A policy that is gone.
+    pub fn delete_policy(&mut self, name: &str) -> Vec<Task> {
+        self.undecodable
+            .remove(&(IngestionPolicy::KIND.to_owned(), Key::new("", name)));
+        let Some(gone) = self.policies.remove(name) else {
+            return Vec::new();
+        };
+        self.read_policies();
+        self.selected_by(&[&gone])
+    }
+
+    fn selected_by(&self, policies: &[&IngestionPolicy]) -> Vec<Task> {
+        let selected = self.pipelines.iter().filter(|(key, seen)| {
+            let any = |policy: &&IngestionPolicy| self.selects(policy, key, &seen.object);
+            policies.iter().any(any)
+        });
+        selected
+            .map(|(key, _)| Task::Pipeline(key.clone()))
+            .collect()
+    }
+
+    fn selects(&self, policy: &IngestionPolicy, key: &Key, pipeline: &IngestionPipeline) -> bool {
+        let none = Labels::new();
+        let of_namespace = self.namespaces.get(&key.namespace).unwrap_or(&none);
+        let spec = &policy.spec;
+        spec.selector
+            .as_ref()
+            .is_none_or(|selector| selector.matches(pipeline.labels()))
+            && spec
+                .namespace_selector
+                .as_ref()
+                .is_none_or(|selector| selector.matches(of_namespace))
+    }
+
+    /// A namespace that is there: policies may select its pipelines by its labels.
+    pub fn apply_namespace(&mut self, name: &str, labels: Labels) -> Vec<Task> {
+        let before = self.namespaces.insert(name.to_owned(), labels);
+        if before.as_ref() == self.namespaces.get(name) {
+            return Vec::new();
+        }
+        self.of_namespace(name)
+            .map(|key| Task::Pipeline(key.clone()))
+            .collect()
+    }
+
+    /// A namespace that is gone; its pipelines went before it.
+    pub fn delete_namespace(&mut self, name: &str) {
+        self.namespaces.remove(name);
+    }
+
+    /// An object that cannot be decoded. What was known of it stays in force.
+    pub fn undecodable(&mut self, kind: &str, key: Key, error: String) {
+        self.undecodable.insert((kind.to_owned(), key), error);
+    }
+
+    /// What was decided about a pipeline; says which pools have to be looked at for it.
+    pub fn set_decided(&mut self, key: &Key, decided: Decided) -> Vec<Task> {
+        let Some(seen) = self.pipelines.get_mut(key) else {
+            return Vec::new();
+        };
+        if seen.decided.as_deref() == Some(&decided) {
+            return Vec::new();
+        }
+        let decided = Arc::new(decided);
+        let before = seen.decided.replace(Arc::clone(&decided));
+        let pools = [
+            before.as_ref().and_then(|before| before.pool().cloned()),
+            decided.pool().cloned(),
+        ];
+        unique(pools.into_iter().flatten().map(Task::Pool).collect())
+    }
+
+    /// The pipelines that came, changed or went since this was last asked, as they are now.
+    pub fn take_touched(&mut self) -> Vec<(Key, Option<Arc<IngestionPipeline>>)> {
+        let touched = std::mem::take(&mut self.touched).into_iter();
+        touched
+            .map(|key| {
+                let object = self.pipeline(&key);
+                (key, object)
+            })
+            .collect()
+    }
+
+    /// A pipeline.
+    #[must_use]
+    pub fn pipeline(&self, key: &Key) -> Option<Arc<IngestionPipeline>> {
+        self.pipelines.get(key).map(|seen| Arc::clone(&seen.object))
+    }
+
+    /// What was decided about it last.
+    #[must_use]
+    pub fn decided(&self, key: &Key) -> Option<Arc<Decided>> {
+        self.pipelines.get(key)?.decided.clone()
+    }
+
+    /// All pipelines.
+    pub fn pipelines(&self) -> impl Iterator<Item = (&Key, &Arc<IngestionPipeline>)> {
+        self.pipelines.iter().map(|(key, seen)| (key, &seen.object))
+    }
+
+    /// The pipelines of a namespace.
+    pub fn of_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a Key> {
+        self.pipelines
+            .range(Key::new(namespace, "")..)
+            .map(|(key, _)| key)
+            .take_while(move |key| key.namespace == namespace)
+    }
+
+    /// The pipelines behind a key, in their order.
+    pub fn pipelines_after<'a>(&'a self, key: &Key) -> impl Iterator<Item = &'a Key> {
+        let from = (Bound::Excluded(key.clone()), Bound::Unbounded);
+        self.pipelines.range(from).map(|(key, _)| key)
+    }
+
+    /// The same with what they ask for.
+    pub fn pipelines_of<'a>(
+        &'a self,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<IngestionPipeline>)> {
+        let own = self.of_namespace(namespace);
+        own.filter_map(|key| Some((key, &self.pipelines.get(key)?.object)))
+    }
+
+    /// The labels of a namespace.
+    #[must_use]
+    pub fn namespace_labels(&self, name: &str) -> Labels {
+        self.namespaces.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The policies, as decisions read them.
+    #[must_use]
+    pub fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.read_policies)
+    }
+
+    /// The elder pipeline that names the same table, unless both of them say that they share it.
+    #[must_use]
+    pub fn rival(&self, key: &Key) -> Option<Rival> {
+        let seen = self.pipelines.get(key)?;
+        let shared = |object: &IngestionPipeline| object.spec.sink.shared == Some(true);
+        let elders = self.tables.get(&seen.table)?.range(..seen.age.clone());
+        let mut rivals = elders.filter(|(_, elder)| {
+            let both = self
+                .pipelines
+                .get(*elder)
+                .is_some_and(|elder| shared(&elder.object))
+                && shared(&seen.object);
+            !both
+        });
+        rivals.next().map(|(_, elder)| Rival {
+            key: elder.clone(),
+            table: seen.object.spec.sink.table.clone(),
+        })
+    }
+
+    /// The pipelines whose decision says that they join this pool, and those of its present members that nothing was decided about.
+    #[must_use]
+    pub fn pool_members(&self, pool: &PoolKey) -> Vec<(Key, String, Option<Arc<Decided>>)> {
+        let owner = Owner::Pool(pool.clone());
+        let present: BTreeSet<&String> = self
+            .workers_of(&owner)
+            .flat_map(|(_, workers)| workers.entries.keys())
+            .collect();
+        let members = self.of_namespace(&pool.namespace).filter_map(|key| {
+            let seen = self.pipelines.get(key)?;
+            let uid = seen.object.uid()?;
+            let belongs = match &seen.decided {
+                Some(decided) => decided.pool() == Some(pool),
+                None => present.contains(&uid),
+            };
+            belongs.then(|| (key.clone(), uid, seen.decided.clone()))
+        });
+        members.collect()
+    }
+
+    /// The objects that cannot be decoded: kind, name and why.
+    pub fn all_undecodable(&self) -> impl Iterator<Item = (&str, &Key, &str)> {
+        self.undecodable
+            .iter()
+            .map(|((kind, key), error)| (kind.as_str(), key, error.as_str()))
+    }
+}
+
+impl Decided {
+    /// The pool that the pipeline joins.
+    #[must_use]
+    pub fn pool(&self) -> Option<&PoolKey> {
+        self.shared.as_ref().map(|(pool, _)| pool)
+    }
+}
+
+trait HasKind {
+    const KIND: &'static str;
+}
+
+impl HasKind for IngestionPipeline {
+    const KIND: &'static str = "IngestionPipeline";
+}
+
+impl HasKind for IngestionPolicy {
+    const KIND: &'static str = "IngestionPolicy";
+}
+
+fn key_of(object: &IngestionPipeline) -> Key {
+    Key::new(&object.namespace().unwrap_or_default(), &object.name_any())
+}
+
+fn age_of(object: &IngestionPipeline) -> Age {
+    let made = object.metadata.creation_timestamp.as_ref();
+    let made = made.map(|time| time.0.to_string()).unwrap_or_default();
+    (made, object.uid().unwrap_or_default())
+}
+
+fn table_key(sink: &SinkSpec) -> TableKey {
+    let catalog = &sink.catalog;
+    (
+        catalog.kind.to_string(),
+        catalog.uri.trim_end_matches('/').to_owned(),
+        catalog.name.clone().unwrap_or_default(),
+        catalog.warehouse.clone().unwrap_or_default(),
+        sink.table.clone(),
+    )
+}
+
+/// Whether two versions of a pipeline ask for the same: all but the status.
+fn is_same(a: &IngestionPipeline, b: &IngestionPipeline) -> bool {
+    a.spec == b.spec
+        && a.metadata.labels == b.metadata.labels
+        && a.metadata.deletion_timestamp == b.metadata.deletion_timestamp
+        && a.metadata.generation == b.metadata.generation
+        && a.status.as_ref().and_then(|status| status.table_uuid)
+            == b.status.as_ref().and_then(|status| status.table_uuid)
+}
+
+/// The pool that a pipeline joins by what its pods are like.
+#[must_use]
+pub fn pool_of(namespace: &str, pod: &EffectivePod) -> Option<PoolKey> {
+    match &pod.place {
+        Place::Dedicated(_) => None,
+        Place::Shared { pool } => Some(PoolKey {
+            namespace: namespace.to_owned(),
+            service_account: pod.service_account_name.clone(),
+            pool: pool.clone(),
+        }),
+    }
+}
+
+fn unique(tasks: Vec<Task>) -> Vec<Task> {
+    tasks
+        .into_iter()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::build::Kind;
+
+    fn pipeline(name: &str, extra: &str) -> IngestionPipeline {
+        let (head, spec) = extra.split_once("---").unwrap_or((extra, ""));
+        let text = format!(
+            "
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata:
+  name: {name}
+  namespace: shop
+  uid: uid-{name}
+  creationTimestamp: 2026-11-30T10:00:00Z
+  managedFields: [{{manager: kubectl}}]
+  {head}
+spec:
+  source: {{format: DebeziumJson, kafka: {{bootstrapServers: 'k:1', topics: [a]}}}}
+  sink: {{table: shop.{name}, catalog: {{type: Rest, uri: 'http://c'}}}}
+  {spec}
+"
+        );
+        serde_yaml::from_str(&text).unwrap()
+    }
+
+    fn of_table(name: &str, made: &str, shared: bool) -> IngestionPipeline {
+        let mut object = pipeline(name, "");
+        object.spec.sink.table = "shop.one".into();
+        object.spec.sink.shared = Some(shared);
+        let made = format!("2026-11-30T{made}:00Z").parse().unwrap();
+        object.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(made));
+        object
+    }
+
+    fn policy(name: &str, spec: &str) -> IngestionPolicy {
+        let text = format!(
+            "{{apiVersion: tidemark.dev/v1alpha1, kind: IngestionPolicy, metadata: {{name: {name}}}, spec: {spec}}}"
+        );
+        serde_yaml::from_str(&text).unwrap()
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new("shop", name)
+    }
+
+    fn tasks(names: &[&str]) -> Vec<Task> {
+        names.iter().map(|name| Task::Pipeline(key(name))).collect()
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    }
+
+    /// Its own status writes come back by the watch: looking at each again would never end.
+    #[test]
+    fn status_alone_is_no_reason_to_look() {
+        let mut index = Index::default();
+        let mut object = pipeline("a", "");
+        let namespace = Task::Namespace("shop".into());
+        assert_eq!(
+            index.apply_pipeline(object.clone()),
+            [tasks(&["a"]), vec![namespace.clone()]].concat()
+        );
+        object.status = Some(serde_yaml::from_str("{lag: '0'}").unwrap());
+        assert_eq!(index.apply_pipeline(object.clone()), []);
+        assert_eq!(index.pipeline(&key("a")).unwrap().status, object.status);
+        object.spec.suspend = Some(true);
+        assert_eq!(index.apply_pipeline(object), tasks(&["a"]));
+        assert_eq!(
+            index.delete_pipeline(&key("a")),
+            [tasks(&["a"]), vec![namespace]].concat()
+        );
+        assert_eq!(index.delete_pipeline(&key("a")), []);
+    }
+
+    #[test]
+    fn managed_fields_are_not_kept() {
+        let mut index = Index::default();
+        index.apply_pipeline(pipeline("a", "annotations: {long: text}"));
+        let kept = &index.pipeline(&key("a")).unwrap().metadata;
+        assert_eq!((&kept.managed_fields, &kept.annotations), (&None, &None));
+    }
+
+    #[test]
+    fn policy_concerns_those_it_selects_and_those_it_selected() {
+        let mut index = Index::default();
+        index.apply_pipeline(pipeline("a", "labels: {team: x}"));
+        index.apply_pipeline(pipeline("b", "labels: {team: y}"));
+        let of = |team: &str| {
+            policy(
+                "p",
+                &format!("{{selector: {{matchLabels: {{team: {team}}}}}}}"),
+            )
+        };
+        assert_eq!(index.apply_policy(of("x")), tasks(&["a"]));
+        assert_eq!(index.apply_policy(of("x")), []);
+        assert_eq!(index.apply_policy(of("y")), tasks(&["a", "b"]));
+        assert_eq!(index.delete_policy("p"), tasks(&["b"]));
+        assert_eq!(index.delete_policy("p"), []);
+    }
+
+    #[test]
+    fn labels_of_a_namespace_decide_too() {
+        let mut index = Index::default();
+        index.apply_pipeline(pipeline("a", ""));
+        index.apply_policy(policy(
+            "p",
+            "{namespaceSelector: {matchLabels: {tier: gold}}, rollout: {}}",
+        ));
+        assert_eq!(
+            index.apply_namespace("shop", labels(&[("tier", "gold")])),
+            tasks(&["a"])
+        );
+        assert_eq!(
+            index.apply_namespace("shop", labels(&[("tier", "gold")])),
+            []
+        );
+        assert_eq!(index.apply_namespace("other", labels(&[])), []);
+    }
+
+    #[test]
+    fn of_two_pipelines_with_one_table_the_younger_has_a_rival() {
+        let mut index = Index::default();
+        index.apply_pipeline(of_table("young", "11:00", false));
+        assert_eq!(index.rival(&key("young")), None);
+        let both = index.apply_pipeline(of_table("old", "09:00", false));
+        assert_eq!(both[..2], tasks(&["old", "young"]));
+        let rival = Rival {
+            key: key("old"),
+            table: "shop.one".into(),
+        };
+        assert_eq!(
+            (index.rival(&key("old")), index.rival(&key("young"))),
+            (None, Some(rival.clone()))
+        );
+        index.apply_pipeline(of_table("old", "09:00", true));
+        assert_eq!(index.rival(&key("young")), Some(rival));
+        assert_eq!(
+            index.apply_pipeline(of_table("young", "11:00", true)),
+            tasks(&["old", "young"])
+        );
+        assert_eq!(index.rival(&key("young")), None);
+        index.apply_pipeline(of_table("old", "09:00", false));
+        let after = index.delete_pipeline(&key("old"));
+        assert!(after.contains(&tasks(&["young"])[0]), "{after:?}");
+        assert_eq!(index.rival(&key("young")), None);
+    }
+
+    /// Deleted and made again between two looks: nothing of the old one may be kept.
+    #[test]
+    fn pipeline_made_again_is_another_one() {
+        let mut index = Index::default();
+        index.apply_pipeline(pipeline("a", ""));
+        index.set_decided(&key("a"), Decided::default());
+        let mut again = pipeline("a", "");
+        again.metadata.uid = Some("uid-2".into());
+        assert_eq!(index.apply_pipeline(again), tasks(&["a"]));
+        assert_eq!(index.decided(&key("a")), None);
+    }
+
+    #[test]
+    fn undecodable_object_is_named_until_it_is_mended() {
+        let mut index = Index::default();
+        index.undecodable("IngestionPipeline", key("a"), "missing field `sink`".into());
+        let named: Vec<_> = index
+            .all_undecodable()
+            .map(|(kind, key, why)| format!("{kind} {key}: {why}"))
+            .collect();
+        assert_eq!(named, ["IngestionPipeline shop/a: missing field `sink`"]);
+        index.apply_pipeline(pipeline("a", ""));
+        assert_eq!(index.all_undecodable().count(), 0);
+    }
+
+    fn pool() -> PoolKey {
+        PoolKey {
+            namespace: "shop".into(),
+            service_account: None,
+            pool: "small".into(),
+        }
+    }
+
+    fn entry(hash: &str) -> Arc<Entry> {
+        let pod = EffectivePod {
+            service_account_name: None,
+            place: Place::Shared {
+                pool: "small".into(),
+            },
+        };
+        Arc::new(Entry {
+            spec: String::new(),
+            spec_hash: hash.into(),
+            runs: hash.into(),
+            pod,
+            replicas: 1,
+            memory_budget_bytes: 1,
+            suspend: false,
+            secrets: BTreeSet::new(),
+        })
+    }
+
+    fn member(hash: &str) -> Decided {
+        Decided {
+            shared: Some((pool(), entry(hash))),
+        }
+    }
+
+    #[test]
+    fn pool_is_looked_at_for_each_decision_that_differs() {
+        let mut index = Index::default();
+        index.apply_pipeline(pipeline("a", ""));
+        let of_pool = [Task::Pool(pool())];
+        assert_eq!(index.set_decided(&key("a"), member("1")), of_pool);
+        assert_eq!(index.set_decided(&key("a"), member("1")), []);
+        assert_eq!(index.set_decided(&key("a"), Decided::default()), of_pool);
+        index.set_decided(&key("a"), member("1"));
+        assert!(index.delete_pipeline(&key("a")).contains(&of_pool[0]));
+    }
+
+    /// After a start nothing is decided yet: a pool must not drop members for that.
+    #[test]
+    fn present_member_of_a_pool_stays_until_something_is_decided_about_it() {
+        let mut index = Index::default();
+        for name in ["a", "b", "c"] {
+            index.apply_pipeline(pipeline(name, ""));
+        }
+        let child = (
+            Kind::ConfigMap,
+            Some(Owner::Pool(pool())),
+            ChildSeen::default(),
+        );
+        index.apply_child(&key("small-tidemark-0"), child, |workers| {
+            let entries = ["uid-a", "uid-b", "gone"].map(|uid| (uid.to_owned(), entry("1")));
+            workers.entries = Arc::new(BTreeMap::from(entries));
+        });
+        index.set_decided(&key("b"), Decided::default());
+        index.set_decided(&key("c"), member("1"));
+        let members: Vec<_> = index
+            .pool_members(&pool())
+            .into_iter()
+            .map(|(_, uid, decided)| (uid, decided.is_some()))
+            .collect();
+        assert_eq!(
+            members,
+            [("uid-a".to_owned(), false), ("uid-c".to_owned(), true)]
+        );
+        assert_eq!(index.last_accepted("uid-b", "shop"), Some(&entry("1")));
+    }
+
+    #[test]
+    fn child_that_is_not_as_it_was_concerns_its_owner() {
+        let mut index = Index::default();
+        let workers = key("a-tidemark");
+        let mut apply = |version, hash: &str| {
+            let seen = ChildSeen {
+                uid: "1".into(),
+                version,
+                hash: hash.into(),
+                ..ChildSeen::default()
+            };
+            let owner = Some(Owner::Pipeline(key("a")));
+            index.apply_child(&workers, (Kind::Deployment, owner, seen), |_| ())
+        };
+        assert_eq!(apply(5, "1"), tasks(&["a"]));
+        assert_eq!(apply(5, "1"), []);
+        // What the watch says late of what was written since.
+        assert_eq!(apply(4, "0"), []);
+        assert_eq!(
+            index.workers(&workers).unwrap().children[&Kind::Deployment].hash,
+            "1"
+        );
+        assert_eq!(
+            index.delete_child(&workers, Kind::Deployment),
+            tasks(&["a"])
+        );
+        assert_eq!(index.workers(&workers), None);
+    }
+
+    #[test]
+    fn only_ready_pods_are_asked() {
+        let mut index = Index::default();
+        for (name, workers, ready, leaving) in [
+            ("1", "a-tidemark", true, false),
+            ("2", "a-tidemark", false, false),
+            ("3", "a-tidemark", true, true),
+            ("4", "b-tidemark", true, false),
+        ] {
+            let pod = PodSeen {
+                workers: workers.into(),
+                ready,
+                leaving,
+                ..PodSeen::default()
+            };
+            index.set_pod(&key(name), Some(pod));
+        }
+        let names = |index: &Index| {
+            index
+                .ready_pods()
+                .map(|(key, _)| key.name.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(&index), ["1", "4"]);
+        let workers = key("a-tidemark");
+        let of_a: Vec<&str> = index.pods_of(&workers).map(|(name, _)| name).collect();
+        assert_eq!(of_a, ["1", "2"]);
+        index.set_pod(&key("1"), None);
+        assert_eq!(names(&index), ["4"]);
+    }
+}

@@ -1,0 +1,649 @@
+//! Waves: which of the pipelines that are to change may do so now.
+//!
+//! One limiter for every cause of a change: the specification, a policy, the operator's own version, the image. Comes in: who is in
+//! which group, who wants to change, who got ready again. Goes out: go, or wait and for what. No clock: instants come in.
+//!
+//! A group is what one policy with a `rollout` selects, or all that no such policy selects. A pipeline changes when each of its
+//! groups has a place for it and none of them has too many that failed. One that is not ready anyway may change although others
+//! have failed: that is how a failure is mended.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::Task;
+use crate::api::{
+    policy::RolloutSpec,
+    quantity::{length, parse_length_us},
+};
+
+/// The group of the pipelines that no policy with a `rollout` selects.
+pub const REST: &str = "";
+
+/// How fast a change goes over a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How many may be changing at once.
+    pub max_changing: Places,
+    /// How long a pipeline may take to get ready again, µs.
+    pub deadline_us: i64,
+    /// How many may fail before nothing more is changed.
+    pub max_failed: usize,
+}
+
+/// A number of pipelines, or a share of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Places {
+    /// So many.
+    Number(usize),
+    /// So many of a hundred, at least one; none with 0.
+    Percent(usize),
+}
+
+impl Default for Limits {
+    /// A tenth at once, ten minutes each, none may fail.
+    fn default() -> Self {
+        Self {
+            max_changing: Places::Percent(10),
+            deadline_us: 600_000_000,
+            max_failed: 0,
+        }
+    }
+}
+
+impl Limits {
+    /// What a policy says, over `below` where it says nothing.
+    ///
+    /// # Errors
+    /// The field that cannot be read, its value, and what to write.
+    pub fn read(spec: &RolloutSpec, below: Self) -> Result<Self, String> {
+        let max_changing = spec.max_changing.as_deref().map(|text| {
+            text.parse().map_err(|remedy| {
+                format!("spec.rollout.maxChanging: \"{text}\" is no number of pipelines; {remedy}")
+            })
+        });
+        let bounds = 10_000_000..=86_400_000_000;
+        let deadline_us = spec.deadline.as_ref().map(|text| {
+            let us = parse_length_us(&text.0).filter(|us| bounds.contains(us));
+            us.ok_or_else(|| {
+                let (least, most) = (length(*bounds.start()), length(*bounds.end()));
+                format!("spec.rollout.deadline: \"{}\" is out of bounds; write a length from {least} to {most}", text.0)
+            })
+        });
+        Ok(Self {
+            max_changing: max_changing.transpose()?.unwrap_or(below.max_changing),
+            deadline_us: deadline_us.transpose()?.unwrap_or(below.deadline_us),
+            max_failed: spec
+                .max_failed
+                .map_or(below.max_failed, |most| most as usize),
+        })
+    }
+}
+
+impl std::str::FromStr for Places {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let remedy = "write a number or a share, as 20 or 5%";
+        match text.strip_suffix('%') {
+            None => text.parse().map(Self::Number).map_err(|_| remedy),
+            Some(share) => share
+                .parse()
+                .ok()
+                .filter(|share| *share <= 100)
+                .map(Self::Percent)
+                .ok_or(remedy),
+        }
+    }
+}
+
+impl Places {
+    fn of(self, members: usize) -> usize {
+        match self {
+            Self::Number(number) => number,
+            Self::Percent(0) => 0,
+            Self::Percent(share) => (members * share / 100).max(1),
+        }
+    }
+}
+
+/// Why a change has to wait.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Held {
+    /// As many are changing as may.
+    #[error("{group}{changing} of at most {most} pipelines are changing", group = shown(.group))]
+    Full {
+        /// The policy; empty for the operator's own limits.
+        group: String,
+        /// How many are changing.
+        changing: usize,
+        /// How many may.
+        most: usize,
+    },
+    /// Too many have not become ready again.
+    #[error("{group}{failed} pipelines are not ready again after their change, {most} may be, the first is {first}", group = shown(.group))]
+    Failed {
+        /// The policy; empty for the operator's own limits.
+        group: String,
+        /// How many.
+        failed: usize,
+        /// How many may.
+        most: usize,
+        /// One of them.
+        first: String,
+    },
+}
+
+fn shown(group: &str) -> String {
+    if group == REST {
+        String::new()
+    } else {
+        format!("policy \"{group}\": ")
+    }
+}
+
+/// What is seen of a pipeline's workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Health {
+    /// The workers run what they were last given.
+    pub settled: bool,
+    /// Rows are read and committed.
+    pub ready: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    #[default]
+    Steady,
+    Changing {
+        until_us: i64,
+        was_ready: bool,
+    },
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct Member {
+    /// How a person knows it.
+    name: String,
+    groups: Vec<String>,
+    state: State,
+    ready: bool,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    limits: Limits,
+    members: usize,
+    changing: usize,
+    failed: usize,
+}
+
+/// Who is changing, who has failed, who waits.
+#[derive(Debug, Default)]
+pub struct Rollout {
+    groups: BTreeMap<String, Group>,
+    /// By uid.
+    members: HashMap<String, Member>,
+    /// In the order in which they asked.
+    waiting: BTreeMap<u64, (Task, Vec<String>)>,
+    /// Where a task stands in it.
+    places: BTreeMap<Task, u64>,
+    asked: u64,
+}
+
+impl Rollout {
+    /// With the limits of the pipelines that no policy with a `rollout` selects.
+    #[must_use]
+    pub fn new(rest: Limits) -> Self {
+        let mut rollout = Self::default();
+        rollout.set_group(REST, rest);
+        rollout
+    }
+
+    /// The limits of a policy.
+    pub fn set_group(&mut self, group: &str, limits: Limits) {
+        self.groups.entry(group.to_owned()).or_default().limits = limits;
+    }
+
+    /// Which groups a pipeline is in; [`REST`] where there are none.
+    pub fn set_member(&mut self, uid: &str, name: &str, groups: &[String]) {
+        let rest = [REST.to_owned()];
+        let groups = if groups.is_empty() { &rest } else { groups };
+        let member = self.members.entry(uid.to_owned()).or_default();
+        name.clone_into(&mut member.name);
+        if member.groups == groups {
+            return;
+        }
+        let old = std::mem::replace(&mut member.groups, groups.to_vec());
+        let state = member.state;
+        for (names, enter) in [(&old, false), (&groups.to_vec(), true)] {
+            for name in names {
+                let group = self.groups.entry(name.clone()).or_default();
+                step(&mut group.members, enter);
+                group.count(state, enter);
+            }
+        }
+    }
+
+    /// A pipeline that is gone.
+    pub fn remove(&mut self, uid: &str) {
+        let Some(member) = self.members.remove(uid) else {
+            return;
+        };
+        for name in &member.groups {
+            let group = self.groups.entry(name.clone()).or_default();
+            step(&mut group.members, false);
+            group.count(member.state, false);
+        }
+    }
+
+    /// Whether these pipelines may change: then they count as changing from now on.
+    ///
+    /// # Errors
+    /// What has to be waited for; see [`Rollout::wait`].
+    pub fn ask(&mut self, uids: &[String], now_us: i64) -> Result<(), Held> {
+        if let Some(held) = self.hold(uids, &BTreeMap::new()) {
+            return Err(held);
+        }
+        for uid in uids {
+            self.begin(uid, now_us, self.is_ready(uid));
+        }
+        Ok(())
+    }
+
+    /// A task that waits until these pipelines may change; [`Rollout::released`] names it then. It keeps its place in the line.
+    pub fn wait(&mut self, task: &Task, uids: Vec<String>) {
+        let asked = &mut self.asked;
+        let place = self.places.entry(task.clone()).or_insert_with(|| {
+            *asked += 1;
+            *asked
+        });
+        self.waiting.insert(*place, (task.clone(), uids));
+    }
+
+    /// A task that wants no change any more.
+    pub fn withdraw(&mut self, task: &Task) {
+        if let Some(place) = self.places.remove(task) {
+            self.waiting.remove(&place);
+        }
+    }
+
+    /// Whether a pipeline is ready, as far as is known: what its change is judged by.
+    #[must_use]
+    pub fn is_ready(&self, uid: &str) -> bool {
+        self.members.get(uid).is_some_and(|member| member.ready)
+    }
+
+    /// Counts a pipeline as changing since then: it has been let go, or another leader had let it go.
+    pub fn begin(&mut self, uid: &str, since_us: i64, was_ready: bool) {
+        let state = State::Changing {
+            until_us: since_us + self.patience_us(uid),
+            was_ready,
+        };
+        self.set_state(uid, state);
+    }
+
+    /// How the workers of a pipeline are doing. Says whether that ended a change or a failure.
+    pub fn observe(&mut self, uid: &str, health: Health, now_us: i64) -> bool {
+        let Some(member) = self.members.get_mut(uid) else {
+            return false;
+        };
+        let before = member.state;
+        member.ready = health.ready;
+        let state = match before {
+            State::Changing { was_ready, .. } if health.settled && (health.ready || !was_ready) => {
+                State::Steady
+            }
+            State::Changing {
+                until_us,
+                was_ready,
+            } if now_us >= until_us => {
+                if was_ready {
+                    State::Failed
+                } else {
+                    State::Steady
+                }
+            }
+            State::Failed if health.ready => State::Steady,
+            same => same,
+        };
+        self.set_state(uid, state);
+        state != before
+    }
+
+    /// Until when a pipeline that is changing has time.
+    #[must_use]
+    pub fn deadline_us(&self, uid: &str) -> Option<i64> {
+        match self.members.get(uid)?.state {
+            State::Changing { until_us, .. } => Some(until_us),
+            State::Steady | State::Failed => None,
+        }
+    }
+
+    /// How long a pipeline may take to get ready again, µs: the shortest time of its groups.
+    #[must_use]
+    pub fn patience_us(&self, uid: &str) -> i64 {
+        let Some(member) = self.members.get(uid) else {
+            return 0;
+        };
+        let deadlines = self.groups_of(member).map(|group| group.limits.deadline_us);
+        deadlines.min().unwrap_or_default()
+    }
+
+    /// Whether a pipeline did not get ready again after its change.
+    #[must_use]
+    pub fn has_failed(&self, uid: &str) -> bool {
+        self.members
+            .get(uid)
+            .is_some_and(|member| member.state == State::Failed)
+    }
+
+    /// How many tasks wait for their turn.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Which waiting tasks may ask again, in the order in which they first asked: as many as there are places for.
+    #[must_use]
+    pub fn released(&self) -> Vec<Task> {
+        let mut taken = BTreeMap::<&str, usize>::new();
+        let mut released = Vec::new();
+        for (task, uids) in self.waiting.values() {
+            if self.hold(uids, &taken).is_some() {
+                continue;
+            }
+            for group in uids
+                .iter()
+                .filter_map(|uid| self.members.get(uid))
+                .flat_map(|member| &member.groups)
+            {
+                *taken.entry(group).or_default() += 1;
+            }
+            released.push(task.clone());
+        }
+        released
+    }
+
+    fn groups_of<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = &'a Group> {
+        member
+            .groups
+            .iter()
+            .filter_map(|name| self.groups.get(name))
+    }
+
+    /// What holds a change of these pipelines; `taken`: places that others are about to take.
+    fn hold(&self, uids: &[String], taken: &BTreeMap<&str, usize>) -> Option<Held> {
+        let members = uids.iter().filter_map(|uid| self.members.get(uid));
+        let mut wanted = BTreeMap::<&str, (usize, bool)>::new();
+        for member in members {
+            for group in &member.groups {
+                let (count, ready) = wanted.entry(group).or_default();
+                // One that is changing already has its place.
+                *count += usize::from(!matches!(member.state, State::Changing { .. }));
+                *ready |= member.ready;
+            }
+        }
+        wanted.into_iter().find_map(|(name, (count, ready))| {
+            let group = self.groups.get(name)?;
+            let most = group.limits.max_changing.of(group.members);
+            let changing = group.changing + taken.get(name).copied().unwrap_or_default();
+            // Pipelines that share pods change together, even where they are more than there are places.
+            let fits = changing + count <= most || (changing == 0 && most > 0);
+            let name = name.to_owned();
+            if !fits && count > 0 {
+                return Some(Held::Full {
+                    group: name,
+                    changing,
+                    most,
+                });
+            }
+            (ready && group.failed > group.limits.max_failed).then(|| Held::Failed {
+                first: self.first_failed(&name),
+                group: name,
+                failed: group.failed,
+                most: group.limits.max_failed,
+            })
+        })
+    }
+
+    fn first_failed(&self, group: &str) -> String {
+        let failed = self
+            .members
+            .values()
+            .filter(|member| member.state == State::Failed);
+        let named = failed.filter(|member| member.groups.iter().any(|name| name == group));
+        named
+            .map(|member| member.name.as_str())
+            .min()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    fn set_state(&mut self, uid: &str, state: State) {
+        let Some(member) = self.members.get_mut(uid) else {
+            return;
+        };
+        let before = std::mem::replace(&mut member.state, state);
+        for name in member.groups.clone() {
+            let group = self.groups.entry(name).or_default();
+            group.count(before, false);
+            group.count(state, true);
+        }
+    }
+}
+
+impl Group {
+    fn count(&mut self, state: State, enter: bool) {
+        match state {
+            State::Steady => {}
+            State::Changing { .. } => step(&mut self.changing, enter),
+            State::Failed => step(&mut self.failed, enter),
+        }
+    }
+}
+
+fn step(count: &mut usize, up: bool) {
+    *count = if up {
+        *count + 1
+    } else {
+        count.saturating_sub(1)
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::Key;
+
+    const MINUTE_US: i64 = 60_000_000;
+    const READY: Health = Health {
+        settled: true,
+        ready: true,
+    };
+    const BROKEN: Health = Health {
+        settled: true,
+        ready: false,
+    };
+
+    fn task(name: &str) -> Task {
+        Task::Pipeline(Key::new("shop", name))
+    }
+
+    fn limits(text: &str) -> Limits {
+        Limits::read(&serde_yaml::from_str(text).unwrap(), Limits::default()).unwrap()
+    }
+
+    /// So many ready pipelines, each with its number as uid and name.
+    fn fleet(count: usize, limits: Limits) -> Rollout {
+        let mut rollout = Rollout::new(limits);
+        for number in 0..count {
+            let uid = number.to_string();
+            rollout.set_member(&uid, &uid, &[]);
+            rollout.observe(&uid, READY, 0);
+        }
+        rollout
+    }
+
+    fn ask(rollout: &mut Rollout, uid: &str, now_us: i64) -> Result<(), Held> {
+        ask_for(rollout, uid, &[uid.to_owned()], now_us)
+    }
+
+    /// As a task does: it waits, or waits no longer.
+    fn ask_for(
+        rollout: &mut Rollout,
+        name: &str,
+        uids: &[String],
+        now_us: i64,
+    ) -> Result<(), Held> {
+        let asked = rollout.ask(uids, now_us);
+        match asked {
+            Ok(()) => rollout.withdraw(&task(name)),
+            Err(_) => rollout.wait(&task(name), uids.to_vec()),
+        }
+        asked
+    }
+
+    #[test]
+    fn limits_are_read_over_those_below() {
+        let expected = Limits {
+            max_changing: Places::Number(20),
+            deadline_us: 90_000_000,
+            max_failed: 2,
+        };
+        assert_eq!(
+            limits("{maxChanging: '20', deadline: 90s, maxFailed: 2}"),
+            expected
+        );
+        assert_eq!(limits("{}"), Limits::default());
+        let wrong = serde_yaml::from_str("{deadline: 1s}").unwrap();
+        let told = Limits::read(&wrong, Limits::default()).unwrap_err();
+        assert_eq!(
+            told,
+            "spec.rollout.deadline: \"1s\" is out of bounds; write a length from 10s to 1d"
+        );
+        for (text, of_30) in [("5%", 1), ("20%", 6), ("0%", 0), ("0", 0), ("7", 7)] {
+            assert_eq!(text.parse::<Places>().unwrap().of(30), of_30, "{text}");
+        }
+        assert!("101%".parse::<Places>().is_err());
+    }
+
+    #[test]
+    fn wave_goes_on_as_the_changed_get_ready_again() {
+        let mut rollout = fleet(10, limits("{maxChanging: 20%}"));
+        assert_eq!(
+            (ask(&mut rollout, "0", 0), ask(&mut rollout, "1", 0)),
+            (Ok(()), Ok(()))
+        );
+        let full = Held::Full {
+            group: String::new(),
+            changing: 2,
+            most: 2,
+        };
+        assert_eq!(full.to_string(), "2 of at most 2 pipelines are changing");
+        assert_eq!(ask(&mut rollout, "2", 0), Err(full.clone()));
+        assert_eq!(ask(&mut rollout, "3", 0), Err(full));
+        assert_eq!(rollout.released(), []);
+        // The new settings are not in force yet: ready means nothing.
+        assert!(!rollout.observe(
+            "0",
+            Health {
+                settled: false,
+                ready: true
+            },
+            MINUTE_US
+        ));
+        assert!(rollout.observe("0", READY, MINUTE_US));
+        assert_eq!(rollout.released(), [task("2")]);
+        assert_eq!(ask(&mut rollout, "2", MINUTE_US), Ok(()));
+        assert_eq!((rollout.released(), rollout.waiting()), (vec![], 1));
+    }
+
+    #[test]
+    fn one_that_fails_stops_the_wave_until_it_is_ready() {
+        let mut rollout = fleet(100, limits("{deadline: 5m}"));
+        ask(&mut rollout, "0", 0).unwrap();
+        assert_eq!(rollout.deadline_us("0"), Some(5 * MINUTE_US));
+        rollout.observe("0", BROKEN, 4 * MINUTE_US);
+        ask(&mut rollout, "1", 0).unwrap();
+        assert!(rollout.observe("0", BROKEN, 5 * MINUTE_US));
+        let held = ask(&mut rollout, "2", 0).unwrap_err();
+        let told = "1 pipelines are not ready again after their change, 0 may be, the first is 0";
+        assert_eq!(held.to_string(), told);
+        assert!(rollout.observe("0", READY, 6 * MINUTE_US));
+        assert_eq!(rollout.released(), [task("2")]);
+    }
+
+    /// Else a wrong change could never be mended.
+    #[test]
+    fn one_that_is_not_ready_may_be_changed_although_others_failed() {
+        let mut rollout = fleet(10, limits("{maxChanging: '5'}"));
+        ask(&mut rollout, "0", 0).unwrap();
+        rollout.observe("0", BROKEN, 60 * MINUTE_US);
+        assert!(rollout.has_failed("0"));
+        assert!(ask(&mut rollout, "1", 0).is_err());
+        assert_eq!(ask(&mut rollout, "0", 0), Ok(()));
+        // The failure is on its way to be mended: the others go on.
+        assert_eq!(rollout.released(), [task("1")]);
+    }
+
+    #[test]
+    fn one_that_was_not_ready_before_cannot_fail() {
+        let mut rollout = fleet(10, Limits::default());
+        rollout.observe("0", BROKEN, 0);
+        ask(&mut rollout, "0", 0).unwrap();
+        rollout.observe("0", Health::default(), 60 * MINUTE_US);
+        assert!(!rollout.has_failed("0"));
+        assert_eq!(ask(&mut rollout, "1", 0), Ok(()));
+    }
+
+    #[test]
+    fn every_group_of_a_pipeline_needs_a_place() {
+        let mut rollout = fleet(0, Limits::default());
+        rollout.set_group("stop", limits("{maxChanging: '0'}"));
+        rollout.set_group("go", limits("{maxChanging: '9'}"));
+        rollout.set_member("0", "0", &["go".into(), "stop".into()]);
+        rollout.set_member("1", "1", &["go".into()]);
+        let told = ask(&mut rollout, "0", 0).unwrap_err().to_string();
+        assert_eq!(
+            told,
+            "policy \"stop\": 0 of at most 0 pipelines are changing"
+        );
+        assert_eq!(ask(&mut rollout, "1", 0), Ok(()));
+        rollout.set_member("0", "0", &["go".into()]);
+        assert_eq!(rollout.released(), [task("0")]);
+    }
+
+    #[test]
+    fn pipelines_that_share_pods_change_together() {
+        let mut rollout = fleet(30, limits("{maxChanging: 10%}"));
+        let pods =
+            |range: std::ops::Range<usize>| range.map(|uid| uid.to_string()).collect::<Vec<_>>();
+        assert_eq!(ask_for(&mut rollout, "a", &pods(0..10), 0), Ok(()));
+        assert!(ask_for(&mut rollout, "b", &pods(10..20), 0).is_err());
+        for uid in 0..10 {
+            assert_eq!(rollout.released(), []);
+            rollout.observe(&uid.to_string(), READY, 0);
+        }
+        assert_eq!(rollout.released(), [task("b")]);
+    }
+
+    #[test]
+    fn what_is_gone_takes_no_place() {
+        let mut rollout = fleet(2, limits("{maxChanging: '1'}"));
+        ask(&mut rollout, "0", 0).unwrap();
+        assert!(ask(&mut rollout, "1", 0).is_err());
+        rollout.remove("0");
+        assert_eq!(rollout.released(), [task("1")]);
+        rollout.withdraw(&task("1"));
+        assert_eq!(rollout.waiting(), 0);
+    }
+
+    /// A new leader learns from the children what the last one had let go.
+    #[test]
+    fn change_of_another_leader_keeps_its_deadline() {
+        let mut rollout = fleet(10, limits("{maxChanging: '1', deadline: 5m}"));
+        rollout.begin("0", -2 * MINUTE_US, true);
+        assert!(ask(&mut rollout, "1", 0).is_err());
+        assert_eq!(rollout.deadline_us("0"), Some(3 * MINUTE_US));
+    }
+}
