@@ -9,6 +9,7 @@ use kube::CustomResourceExt;
 pub mod condition;
 mod definition;
 pub mod effective;
+mod finalization;
 pub mod gate;
 mod hold;
 pub mod manifest;
@@ -18,12 +19,17 @@ pub mod policy;
 mod progress;
 pub mod quantity;
 pub mod schema;
+mod sound;
 pub mod status;
 pub mod worker;
 
 pub use condition::Reason;
-pub use effective::effective;
-pub use manifest::{Fault, Objects, load_manifests, parse_manifests, parse_objects};
+pub use effective::{PropertyCheck, effective};
+pub use finalization::built_in_policy;
+pub use manifest::{
+    Fault, Objects, load_manifests, load_manifests_for, parse_manifests, parse_objects,
+};
+pub use sound::OutOfBounds;
 pub use worker::{EffectiveSpec, Progress};
 
 /// The custom resource definitions, each as a file name and its YAML.

@@ -11,7 +11,10 @@ use std::{
 
 use tracing::{error, info};
 
-use crate::api::{EffectiveSpec, Objects, load_manifests, parse_objects};
+use crate::{
+    api::{EffectiveSpec, Objects, load_manifests_for, parse_objects},
+    kafka::property_fault,
+};
 
 /// Why files cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +73,7 @@ pub(super) fn manifests(paths: &[PathBuf]) -> Result<Vec<EffectiveSpec>, Error> 
         .collect::<Result<Vec<_>, _>>()?
         .concat()
     {
-        match load_manifests(&read(&path)?) {
+        match load_manifests_for(&read(&path)?, property_fault) {
             Err(found) => faults.extend(
                 found
                     .iter()
@@ -239,7 +242,7 @@ spec:
 ";
 
     fn spec(name: &str) -> EffectiveSpec {
-        load_manifests(&MANIFEST.replace("NAME", name))
+        load_manifests_for(&MANIFEST.replace("NAME", name), property_fault)
             .unwrap()
             .remove(0)
             .1
@@ -270,6 +273,32 @@ spec:
             faults[0].contains("b.yaml: shop/orders") && faults[1].contains("c.yml: shop/c"),
             "{faults:?}"
         );
+    }
+
+    /// Only the client knows its options; a name that it does not know would otherwise be met when the pipeline runs.
+    #[test]
+    fn options_that_the_client_does_not_take_are_faults_like_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = "[a, a], properties: {fetch.wait.max.ms.: '100', session.timeout.ms: soon, check.crcs: 'false'}";
+        let text = MANIFEST.replace("NAME", "orders").replace("[a]", options);
+        fs::write(folder.path().join("orders.yaml"), text).unwrap();
+        let Err(Error::Faults { faults }) = manifests(&[folder.path().to_owned()]) else {
+            panic!("it is wrong");
+        };
+        assert_eq!(faults.len(), 4, "{faults:#?}");
+        for told in [
+            "kafka.topics: \"a, a\": names a topic twice",
+            "properties[fetch.wait.max.ms.]: \"100\": is unknown to librdkafka",
+            "properties[session.timeout.ms]: \"soon\": is not taken by librdkafka",
+            "properties[check.crcs]: \"false\": may not be set",
+        ] {
+            let of_it = |fault: &&String| fault.contains(told);
+            assert_eq!(
+                faults.iter().filter(of_it).count(),
+                1,
+                "{told}: {faults:#?}"
+            );
+        }
     }
 
     /// A bad edit must not stop what runs.

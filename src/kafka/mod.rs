@@ -30,7 +30,7 @@ pub use code::Code;
 pub use consumer::{Chunk, Event, Message, Mode, Source};
 pub use dead_letter::{DeadLetters, Rejected};
 pub use inquirer::{Answers, Inquirer, TopicInfo};
-pub use settings::{Settings, Topics};
+pub use settings::{Settings, Topics, property_fault};
 pub use sys::{Header, Headers};
 pub use tail::Tail;
 
@@ -320,6 +320,29 @@ impl Error {
             | Self::Create { .. }
             | Self::Call { .. }
             | Self::Undelivered { .. } => Next::Later,
+        }
+    }
+
+    /// The partition that it is about, where it is about one.
+    #[must_use]
+    pub fn at(&self) -> Option<TopicPartition> {
+        match self {
+            Self::NoAnswer {
+                topic, partition, ..
+            }
+            | Self::PositionLost {
+                topic, partition, ..
+            }
+            | Self::LogStartMoved {
+                topic, partition, ..
+            }
+            | Self::LogTruncated {
+                topic, partition, ..
+            }
+            | Self::Fetch {
+                topic, partition, ..
+            } => Some(TopicPartition::new(Arc::clone(topic), *partition)),
+            _ => None,
         }
     }
 

@@ -248,6 +248,23 @@ impl Settings {
     }
 }
 
+/// What is wrong with one option, and what to do; `None`: nothing. For whoever checks a specification before it is run.
+#[must_use]
+pub fn property_fault(name: &str, value: &str) -> Option<(String, String)> {
+    Some(match fault(name, value)? {
+        Error::PropertyRefused { reason, .. } => ("may not be set".to_owned(), reason.to_owned()),
+        Error::PropertyUnknown { version, .. } => (
+            format!("is unknown to librdkafka {version}"),
+            "take a name of its CONFIGURATION.md, or leave it out".to_owned(),
+        ),
+        Error::PropertyInvalid { problem, .. } => (
+            format!("is not taken by librdkafka: {problem}"),
+            "correct the value, or leave it out".to_owned(),
+        ),
+        other => (other.to_string(), "leave it out".to_owned()),
+    })
+}
+
 fn fault(name: &str, value: &str) -> Option<Error> {
     if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
         return Some(Error::PropertyRefused {

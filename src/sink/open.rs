@@ -2,7 +2,7 @@
 //!
 //! Only translation and opening: nothing is read and nothing committed here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +12,7 @@ use iceberg::table::Table;
 
 use super::Error;
 use crate::api::worker::{
-    self, CatalogKind as ApiCatalogKind, CompleteFrom, EventTime, Format, LateData as ApiLateData,
-    OnJoin as ApiOnJoin, Quantile as ApiQuantile, StartFrom as ApiStartFrom, Term as ApiTerm,
+    self, CatalogKind as ApiCatalogKind, EventTime, Format, StartFrom as ApiStartFrom,
     TransformKind,
 };
 use crate::api::{EffectiveSpec, Reason};
@@ -28,122 +27,24 @@ use crate::lake::table::{Column, Partitioning, TableSpec};
 use crate::lake::writer::arrow_schema;
 use crate::process::clock::length;
 use crate::process::secret::Secrets;
-use crate::watermark::{
-    Bounds, FromRule, Grid, Heartbeats, LateData, OnJoin, Policy, Quantile, Term,
-};
-
-/// The longest that a bound may be, µs.
-const WEEK_US: i64 = 7 * 24 * 3_600_000_000;
+use crate::watermark::Policy;
 
 /// The finalization that a specification asks for, at revision 0: the table's revision is found when it is loaded.
 ///
 /// # Errors
 /// The length of a cell does not divide a day, or a number is none that a manifest can bring about.
 pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
-    let finalization = &spec.finalization;
-    check_numbers(spec)?;
-    let grid = Grid::in_zone(finalization.cell_us, finalization.zone.as_deref());
-    let grid = grid.map_err(|error| {
-        Error::refused(Reason::SpecInvalid, format!("finalization.cell: {error}"))
-    })?;
-    Ok(Policy {
-        revision: 0,
-        grid,
-        bounds: Bounds {
-            allowed_lateness_us: finalization.allowed_lateness_us,
-            max_delay_us: finalization.max_delay_us,
-            max_future_skew_us: finalization.max_future_skew_us,
-            max_age_us: finalization.max_age_us,
-        },
-        window_commits: finalization.window_commits,
-        window_duration_us: finalization.window_duration_us.unwrap_or(0),
-        terms: finalization
-            .terms
-            .iter()
-            .map(|term| core_term(*term))
-            .collect::<BTreeSet<_>>(),
-        quantile: finalization.quantile.map(core_quantile),
-        heartbeats: match &spec.source.heartbeat {
-            None => Heartbeats::None,
-            Some(worker::Heartbeat::Connector(_)) => Heartbeats::Connector,
-            Some(worker::Heartbeat::Table(_)) => Heartbeats::Table,
-        },
-        complete_from: match finalization.complete_from {
-            None => FromRule::Derived,
-            Some(CompleteFrom::Unbounded) => FromRule::Unbounded,
-            Some(CompleteFrom::Instant(us)) => FromRule::Instant(us),
-        },
-        late_data: match finalization.late_data {
-            ApiLateData::Ignore => LateData::Ignore,
-            ApiLateData::Notify => LateData::Notify,
-            ApiLateData::Reopen => LateData::Reopen,
-        },
-        on_join: match finalization.on_join {
-            ApiOnJoin::Reopen => OnJoin::Reopen,
-            ApiOnJoin::Backfill => OnJoin::Backfill,
-        },
-    })
-}
-
-/// Whoever writes a specification by hand is not kept from it by the rules of manifests, and under a bound below zero a claim
-/// would be none.
-fn check_numbers(spec: &EffectiveSpec) -> Result<(), Error> {
-    let finalization = &spec.finalization;
-    let week = 0..=WEEK_US;
-    let duration_us = finalization.window_duration_us.unwrap_or_default();
-    let numbers = [
-        (
-            "allowedLatenessUs",
-            finalization.allowed_lateness_us,
-            week.clone(),
-        ),
-        ("maxDelayUs", finalization.max_delay_us, week.clone()),
-        (
-            "maxFutureSkewUs",
-            finalization.max_future_skew_us,
-            week.clone(),
-        ),
-        ("windowDurationUs", duration_us, week),
-        (
-            "maxAgeUs",
-            finalization.max_age_us.unwrap_or(1),
-            1..=i64::MAX / 2,
-        ),
-        ("windowCommits", finalization.window_commits.into(), 1..=64),
-    ];
-    match numbers
-        .into_iter()
-        .find(|(_, number, range)| !range.contains(number))
-    {
-        None => Ok(()),
-        Some((field, number, range)) => Err(Error::refused(
-            Reason::SpecInvalid,
-            format!(
-                "finalization.{field}: {number} is out of bounds; write a number from {} to {}",
-                range.start(),
-                range.end()
-            ),
-        )),
+    let refused = |problem: String| Error::refused(Reason::SpecInvalid, problem);
+    let out_of_bounds: Vec<String> = spec
+        .out_of_bounds()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    if !out_of_bounds.is_empty() {
+        return Err(refused(out_of_bounds.join("; ")));
     }
-}
-
-fn core_term(term: ApiTerm) -> Term {
-    match term {
-        ApiTerm::Resolved => Term::Resolved,
-        ApiTerm::Minimum => Term::Minimum,
-        ApiTerm::Heartbeat => Term::Heartbeat,
-        ApiTerm::CaughtUp => Term::CaughtUp,
-        ApiTerm::Percentile => Term::Percentile,
-        ApiTerm::Clock => Term::Clock,
-    }
-}
-
-fn core_quantile(quantile: ApiQuantile) -> Quantile {
-    match quantile {
-        ApiQuantile::Permille => Quantile::Permille,
-        ApiQuantile::Percent => Quantile::Percent,
-        ApiQuantile::FivePercent => Quantile::FivePercent,
-    }
+    spec.policy()
+        .map_err(|error| refused(format!("finalization.cellUs: {error}")))
 }
 
 /// What the clients of the source are made from.
@@ -447,11 +348,10 @@ pub(super) fn commit_interval(spec: &EffectiveSpec) -> Duration {
 mod tests {
     use super::*;
     use crate::api::load_manifests;
-    use crate::api::worker::Finalization;
 
-    type Change = fn(&mut Finalization);
-
-    fn spec() -> EffectiveSpec {
+    /// A folder of specifications is written by programs and, in need, by people.
+    #[test]
+    fn numbers_that_no_manifest_brings_about_are_all_refused_at_once() {
         let text = r"
 apiVersion: tidemark.dev/v1alpha1
 kind: IngestionPipeline
@@ -464,30 +364,16 @@ spec:
     catalog: {type: Rest, uri: 'http://catalog:8181'}
     table: shop.orders
 ";
-        load_manifests(text).unwrap().remove(0).1
-    }
-
-    /// A folder of specifications is written by programs and, in need, by people.
-    #[test]
-    fn numbers_that_no_manifest_brings_about_are_refused_by_name() {
-        assert!(policy(&spec()).is_ok());
-        let wrong: [(&str, Change); 6] = [
-            ("allowedLatenessUs: -1", |f| f.allowed_lateness_us = -1),
-            ("maxDelayUs: -9223372036854775808", |f| {
-                f.max_delay_us = i64::MIN;
-            }),
-            ("maxFutureSkewUs: 9223372036854775807", |f| {
-                f.max_future_skew_us = i64::MAX;
-            }),
-            ("windowDurationUs: -5", |f| f.window_duration_us = Some(-5)),
-            ("maxAgeUs: 0", |f| f.max_age_us = Some(0)),
-            ("windowCommits: 0", |f| f.window_commits = 0),
-        ];
-        for (told, change) in wrong {
-            let mut spec = spec();
-            change(&mut spec.finalization);
-            let error = policy(&spec).expect_err(told);
-            assert_eq!(error.reason(), Reason::SpecInvalid);
+        let mut spec = load_manifests(text).unwrap().remove(0).1;
+        assert!(policy(&spec).is_ok());
+        spec.worker.replicas = 0;
+        spec.finalization.max_delay_us = -1;
+        let error = policy(&spec).expect_err("two numbers are wrong");
+        assert_eq!(error.reason(), Reason::SpecInvalid);
+        for told in [
+            "finalization.maxDelayUs: -1 is out of bounds; write a number from 0 to 604800000000",
+            "worker.replicas: 0 is out of bounds; write a number from 1 to 64",
+        ] {
             assert!(error.to_string().contains(told), "{told}: {error}");
         }
     }

@@ -11,7 +11,7 @@ use crate::api::{
     quantity::parse_instant_us,
     worker::{AlsoWrite, CompleteFrom, EventTime, Finalization, Format, Heartbeat, Source, Term},
 };
-use crate::watermark::{Grid, NoGrid};
+use crate::watermark::Grid;
 
 impl Rules {
     pub(super) fn finalization(
@@ -33,20 +33,21 @@ impl Rules {
                 "write such a length, as 15m, 1h or 1d",
             );
         }
-        if let (Some(zone), Some(cell_us)) = (&spec.zone, cell_us) {
-            match Grid::in_zone(cell_us, Some(zone)) {
-                Err(NoGrid::Zoned { .. }) => self.refuse_pair(
+        if let Some(zone) = &spec.zone {
+            if cell_us.is_some_and(|cell_us| cell_us != DAY_US) {
+                self.refuse_pair(
                     [&at("zone"), &at("cell")],
                     "zone goes with cell: 1d",
                     "write cell: 1d, or leave the zone out",
-                ),
-                Err(NoGrid::Zone { .. }) => self.refuse(
+                );
+            }
+            if Grid::in_zone(DAY_US, Some(zone)).is_err() {
+                self.refuse(
                     &at("zone"),
                     zone,
                     "is no zone of the tz database",
                     "write a name as Europe/Berlin, or leave it out for UTC",
-                ),
-                Err(NoGrid::Length { .. }) | Ok(_) => {}
+                );
             }
         }
         Finalization {

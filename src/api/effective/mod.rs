@@ -55,7 +55,7 @@ pub(crate) struct Broken {
     pub(super) path: String,
     /// The other field where two do not go together.
     other: Option<String>,
-    value: Option<String>,
+    pub(super) value: Option<String>,
     problem: String,
     remedy: String,
 }
@@ -77,19 +77,20 @@ impl Broken {
         }
     }
 
-    /// Whether one of its fields lies at or below one of `paths`, or above it: then it only follows from what is known.
-    pub(super) fn touches(&self, paths: &[String]) -> bool {
-        let below = |inner: &str, outer: &str| {
-            inner
-                .strip_prefix(outer)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    /// Whether it is about the same fields, and says the same of them.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let said = |one: &Self| (one.path.clone(), one.other.clone(), one.problem.clone());
+        said(self) == said(other)
+    }
+
+    /// Whether it says nothing beside a fault at `path`: it is about that alone, or about what is only made up below it.
+    pub(super) fn follows(&self, path: &str) -> bool {
+        let below = |own: &str| {
+            own.strip_prefix(path)
+                .is_some_and(|rest| rest.starts_with(['.', '[']))
         };
-        let touched = |own: &str| {
-            paths
-                .iter()
-                .any(|path| below(path, own) || below(own, path))
-        };
-        self.paths().any(touched)
+        let alone = self.other.is_none() && self.path == path;
+        alone || self.paths().any(below)
     }
 
     /// The fields that it is about.
@@ -216,12 +217,14 @@ pub fn resolve(pipeline: &IngestionPipeline, layered: &Layered) -> Result<Resolv
         let told = broken.into_iter().map(|fault| fault.of(&label, layered));
         told.collect()
     };
-    check(pipeline, layered).map_err(told)
+    check(pipeline, layered, ANY_PROPERTY).map_err(told)
 }
 
 /// Everything that is wrong with a pipeline whose specification has these layers.
 pub(crate) fn broken(pipeline: &IngestionPipeline, layered: &Layered) -> Vec<Broken> {
-    check(pipeline, layered).err().unwrap_or_default()
+    check(pipeline, layered, ANY_PROPERTY)
+        .err()
+        .unwrap_or_default()
 }
 
 /// `namespace/name`, as faults and logs show it.
@@ -268,13 +271,23 @@ pub fn built_in_defaults() -> Value {
     })
 }
 
+/// What the Kafka client thinks of an option: the problem and the remedy. Pure rooms know no client, so whoever has one brings it.
+pub type PropertyCheck = fn(name: &str, value: &str) -> Option<(String, String)>;
+
+/// Takes any option.
+pub(super) const ANY_PROPERTY: PropertyCheck = |_, _| None;
+
 pub(super) fn check(
     pipeline: &IngestionPipeline,
     layered: &Layered,
+    property: PropertyCheck,
 ) -> Result<Resolved, Vec<Broken>> {
     let spec: IngestionPipelineSpec = serde_json::from_value(layered.value())
         .expect("layers of a specification make a specification");
-    let mut rules = Rules::default();
+    let mut rules = Rules {
+        broken: Vec::new(),
+        property,
+    };
     let finalization = spec.finalization.clone().unwrap_or_default();
     let worker = spec.worker.clone().unwrap_or_default();
     let sink = Sink {
@@ -309,9 +322,9 @@ pub(super) fn check(
 
 /// Reads fields and keeps what is wrong with them. A field that is absent or wrong reads as nothing: the result of a broken
 /// specification is thrown away.
-#[derive(Default)]
 struct Rules {
     broken: Vec<Broken>,
+    property: PropertyCheck,
 }
 
 impl Rules {
@@ -634,7 +647,10 @@ mod tests {
             )
         };
         let told = refused(&sink("{name: at, type: timestamp}"));
-        assert!(told.contains("Millis") && told.contains("\"at\""), "{told}");
+        assert!(
+            told.contains("Millis") && told.contains("schema[0].encoding"),
+            "{told}"
+        );
         let spec = resolved(&sink("{name: at, type: timestamp, encoding: Micros}"));
         assert_eq!(
             spec.sink.schema.unwrap()[0].encoding,
@@ -665,7 +681,7 @@ mod tests {
                 // Read in the wrong zone, every value would be off by hours.
                 let told = refused(&sink(columns));
                 assert!(
-                    told.contains("--tz=UTC") && told.contains("\"d\""),
+                    told.contains("--tz=UTC") && told.contains("schema[3].encoding"),
                     "{told}"
                 );
                 let said = "type: timestamptz, encoding: Iso";

@@ -171,10 +171,7 @@ impl Rules {
         let path = format!("{path}.encoding");
         if let Some(encoding) = column.encoding {
             if !is_encoding_of(encoding, data_type) {
-                let problem = format!(
-                    "is no encoding of type {data_type} (column \"{}\")",
-                    column.name
-                );
+                let problem = format!("is no encoding of type {data_type}");
                 self.refuse(&path, encoding.into(), &problem, encodings_of(data_type));
             }
             return Some(encoding);
@@ -185,10 +182,7 @@ impl Rules {
                 .iter()
                 .any(|encoding| is_encoding_of(*encoding, data_type))
         {
-            let problem = format!(
-                "is missing for column \"{}\" of type {data_type}",
-                column.name
-            );
+            let problem = format!("is missing for type {data_type}");
             let remedy = match format {
                 Format::CanalJson => {
                     "write Iso where TiCDC runs with --tz=UTC, or take the type timestamp: its messages do not name the zone of a TIMESTAMP"

@@ -2,7 +2,7 @@
 //!
 //! Options of the client that would break exactly-once, and secrets, are refused by name, and their values are not shown.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use regex::Regex;
 
@@ -134,36 +134,32 @@ impl Rules {
 
     fn topics(&mut self, kafka: &KafkaSpec) -> Topics {
         let pair = ["spec.source.kafka.topics", "spec.source.kafka.topicPattern"];
-        match (&kafka.topics, &kafka.topic_pattern) {
-            (Some(topics), None) => {
-                let distinct: BTreeSet<&String> = topics.iter().collect();
-                if distinct.len() < topics.len() {
-                    self.refuse(
-                        pair[0],
-                        &topics.join(", "),
-                        "names a topic twice",
-                        "name each once",
-                    );
-                }
-                Topics::List(topics.clone())
+        let (list, pattern) = (&kafka.topics, &kafka.topic_pattern);
+        if list.is_some() == pattern.is_some() {
+            let problem = if list.is_some() {
+                "do not go together"
+            } else {
+                "are both missing"
+            };
+            self.refuse_pair(pair, problem, "set one of them");
+        }
+        if let Some(list) = list {
+            let distinct: BTreeSet<&String> = list.iter().collect();
+            if distinct.len() < list.len() {
+                let value = list.join(", ");
+                self.refuse(pair[0], &value, "names a topic twice", "name each once");
             }
-            (None, Some(pattern)) => {
-                if let Err(error) = Regex::new(pattern) {
-                    let last = error.to_string();
-                    let last = last.lines().last().unwrap_or_default().to_owned();
-                    self.refuse(pair[1], pattern, "is no regular expression", last);
-                }
-                Topics::Pattern(pattern.clone())
-            }
-            (topics, _) => {
-                let problem = if topics.is_some() {
-                    "do not go together"
-                } else {
-                    "are both missing"
-                };
-                self.refuse_pair(pair, problem, "set one of them");
-                Topics::List(Vec::new())
-            }
+        }
+        if let Some(pattern) = pattern
+            && let Err(error) = Regex::new(pattern)
+        {
+            let said = error.to_string();
+            let remedy = said.lines().last().unwrap_or_default().to_owned();
+            self.refuse(pair[1], pattern, "is no regular expression", remedy);
+        }
+        match (list, pattern) {
+            (None, Some(pattern)) => Topics::Pattern(pattern.clone()),
+            (list, _) => Topics::List(list.clone().unwrap_or_default()),
         }
     }
 
@@ -192,7 +188,7 @@ impl Rules {
     }
 
     fn kafka_properties(&mut self, kafka: &KafkaSpec) {
-        for name in kafka.properties.iter().flat_map(BTreeMap::keys) {
+        for (name, value) in kafka.properties.iter().flatten() {
             let path = format!("spec.source.kafka.properties[{name}]");
             let listed = REFUSED_KAFKA_PROPERTIES
                 .iter()
@@ -205,6 +201,8 @@ impl Rules {
                 // The value is not shown: it may be a secret.
                 self.broken
                     .push(Broken::new(&path, None, "may not be set", why));
+            } else if let Some((problem, remedy)) = (self.property)(name, value) {
+                self.refuse(&path, value, &problem, remedy);
             }
         }
     }

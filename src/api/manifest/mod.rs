@@ -1,17 +1,19 @@
 //! Manifests as files hold them: YAML documents in, pipelines or every fault out.
 //!
 //! A document is checked against the schema of the custom resource itself, so a file is refused for what the API server
-//! refuses or drops; then the pipeline is resolved, so that rules between fields are part of the same run.
+//! refuses or drops; then the pipeline is resolved, so that rules between fields are part of the same run, also beside wrong
+//! values ([`stand_in`]).
 //!
 //! A fault names the object, the path, the value and what to do; a file with five faults is told all five.
 
 use std::{collections::BTreeSet, fmt, sync::LazyLock};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::{
-    effective::{Broken, PolicyLayers, check as check_rules, layered},
+    effective::{ANY_PROPERTY, Broken, PolicyLayers, PropertyCheck, check as check_rules, layered},
     pipeline::IngestionPipeline,
     worker::EffectiveSpec,
 };
@@ -23,7 +25,7 @@ mod stand_in;
 pub use objects::{Objects, parse_objects};
 pub(crate) use schema::shown;
 use schema::{Findings, check};
-use stand_in::pruned;
+use stand_in::{Place, filled};
 
 /// What is wrong with one field of a manifest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +72,17 @@ pub fn parse_manifests(text: &str) -> Result<Vec<IngestionPipeline>, Vec<Fault>>
 /// # Errors
 /// Every fault there is, in the order of the documents.
 pub fn load_manifests(text: &str) -> Result<Vec<(IngestionPipeline, EffectiveSpec)>, Vec<Fault>> {
+    load_manifests_for(text, ANY_PROPERTY)
+}
+
+/// The same, for a Kafka client that knows its options.
+///
+/// # Errors
+/// Every fault there is, in the order of the documents.
+pub fn load_manifests_for(
+    text: &str,
+    property: PropertyCheck,
+) -> Result<Vec<(IngestionPipeline, EffectiveSpec)>, Vec<Fault>> {
     let mut loaded = Vec::new();
     let mut faults = Vec::new();
     let mut names = BTreeSet::new();
@@ -77,11 +90,16 @@ pub fn load_manifests(text: &str) -> Result<Vec<(IngestionPipeline, EffectiveSpe
         let place = format!("document {}", number + 1);
         match document_of(document) {
             Ok(None) => {}
-            Ok(Some(object)) => match load(&object, place) {
-                Ok(pair) if !names.insert(pair.1.id()) => faults.push(twice(&pair.1)),
-                Ok(pair) => loaded.push(pair),
-                Err(found) => faults.extend(found),
-            },
+            Ok(Some(object)) => {
+                let label = label_of(&object, place);
+                if is_meant(&object, PIPELINE) && !names.insert(label.clone()) {
+                    faults.push(twice(&object, &label));
+                }
+                match load(&object, &label, property) {
+                    Ok(pair) => loaded.push(pair),
+                    Err(found) => faults.extend(found),
+                }
+            }
             Err(problem) => {
                 // Behind a syntax error nothing can be told from the rest of the file.
                 let remedy = "correct the text at this place";
@@ -108,50 +126,6 @@ fn document_of(document: serde_yaml::Deserializer<'_>) -> Result<Option<Value>, 
     Ok(Some(object))
 }
 
-fn twice(spec: &EffectiveSpec) -> Fault {
-    Fault {
-        object: spec.id(),
-        path: "metadata.name".to_owned(),
-        value: shown(&Value::from(spec.name.as_str())),
-        problem: "stands twice".to_owned(),
-        said_by: Vec::new(),
-        remedy: "give each pipeline of a namespace a name of its own".to_owned(),
-    }
-}
-
-fn load(object: &Value, place: String) -> Result<(IngestionPipeline, EffectiveSpec), Vec<Fault>> {
-    let label = label_of(object, place);
-    let found = against(&PIPELINES, "IngestionPipeline", object);
-    let pipeline = pruned(object, &found);
-    let mut broken = found.broken;
-    let resolved = pipeline.map(|pipeline| {
-        let layered = layered(&pipeline, &PolicyLayers::default());
-        (check_rules(&pipeline, &layered), pipeline)
-    });
-    match resolved {
-        Ok((Ok(resolved), pipeline)) if broken.is_empty() => return Ok((pipeline, resolved.spec)),
-        Ok((Err(rules), _)) => {
-            let known: Vec<String> = broken.iter().map(|fault| fault.path.clone()).collect();
-            let fresh = |rule: &Broken| !rule.touches(&known);
-            broken.extend(rules.into_iter().filter(fresh));
-        }
-        Err(problem) if broken.is_empty() => broken.push(Broken::new(
-            "spec",
-            None,
-            problem,
-            "compare with the examples",
-        )),
-        Ok((Ok(_), _)) | Err(_) => {}
-    }
-    Err(broken
-        .into_iter()
-        .map(|fault| fault.alone(&label))
-        .collect())
-}
-
-/// The schema of pipelines, worked out once.
-static PIPELINES: LazyLock<Value> = LazyLock::new(schema::schema::<IngestionPipeline>);
-
 /// `namespace/name`, or the place of an object that has no name.
 fn label_of(object: &Value, place: String) -> String {
     let text = |field: &str| object["metadata"][field].as_str();
@@ -159,15 +133,98 @@ fn label_of(object: &Value, place: String) -> String {
     text("name").map_or(place, |name| format!("{namespace}/{name}"))
 }
 
+fn twice(object: &Value, label: &str) -> Fault {
+    let value = Some(shown(&object["metadata"]["name"]));
+    let remedy = "give each pipeline of a namespace a name of its own";
+    Broken::new("metadata.name", value, "stands twice", remedy).alone(label)
+}
+
+fn load(
+    object: &Value,
+    label: &str,
+    property: PropertyCheck,
+) -> Result<(IngestionPipeline, EffectiveSpec), Vec<Fault>> {
+    let mut found = against(&PIPELINES, PIPELINE, object);
+    if !is_meant(object, PIPELINE) {
+        return Err(found.faults(label));
+    }
+    if found.broken.is_empty() {
+        let pipeline: IngestionPipeline =
+            serde_json::from_value(object.clone()).map_err(|problem| {
+                let remedy = "compare with the examples";
+                let broken = Broken::new("spec", None, problem.to_string(), remedy);
+                vec![broken.alone(label)]
+            })?;
+        return match rules_of(&pipeline, property) {
+            Ok(spec) => Ok((pipeline, spec)),
+            Err(broken) => {
+                let faults = broken.into_iter().map(|fault| fault.alone(label));
+                Err(faults.collect())
+            }
+        };
+    }
+    let rules = rules_beside(object, &found, property);
+    found.broken.extend(rules);
+    Err(found.faults(label))
+}
+
+/// What a pipeline comes to by itself, without a policy.
+fn rules_of(
+    pipeline: &IngestionPipeline,
+    property: PropertyCheck,
+) -> Result<EffectiveSpec, Vec<Broken>> {
+    let layered = layered(pipeline, &PolicyLayers::default());
+    check_rules(pipeline, &layered, property).map(|resolved| resolved.spec)
+}
+
+/// The schema of pipelines, worked out once.
+static PIPELINES: LazyLock<Value> = LazyLock::new(schema::schema::<IngestionPipeline>);
+
+const PIPELINE: &str = "IngestionPipeline";
+
 /// Everything that is wrong with an object by the schema of its kind.
 fn against(schema: &Value, kind: &str, object: &Value) -> Findings {
     let mut found = Findings::default();
     check_head(object, kind, &mut found);
-    let ours = |fault: &Broken| fault.path.starts_with("metadata.");
-    if found.broken.iter().all(ours) {
-        check(schema, object, "", &mut found);
+    if is_meant(object, kind) {
+        check(schema, object, &Place::default(), &mut found);
     }
     found
+}
+
+/// Whether an object is meant as one of a kind, so that the whole of it can be checked, also where its head is wrong.
+fn is_meant(object: &Value, kind: &str) -> bool {
+    const OTHERS: [&str; 3] = [PIPELINE, "IngestionPolicy", "FinalizationGate"];
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let of_group = text("apiVersion").starts_with("tidemark.dev/");
+    text("kind") == kind || of_group && !OTHERS.contains(&text("kind"))
+}
+
+/// The rules that an object breaks beside what was found wrong, whatever a person writes there.
+fn rules_beside(object: &Value, found: &Findings, property: PropertyCheck) -> Vec<Broken> {
+    let fillings = filled(object, &PIPELINES, &found.places);
+    let mut broken: Option<Vec<Broken>> = None;
+    for filling in fillings {
+        let Ok(pipeline) = serde_json::from_value::<IngestionPipeline>(filling) else {
+            continue;
+        };
+        let rules = rules_of(&pipeline, property).err().unwrap_or_default();
+        match &mut broken {
+            None => broken = Some(rules),
+            Some(broken) => broken.retain(|one| rules.iter().any(|rule| rule.is_same(one))),
+        }
+    }
+    let mut broken = broken.unwrap_or_default();
+    let known = |rule: &Broken| found.broken.iter().any(|fault| rule.follows(&fault.path));
+    broken.retain(|rule| !known(rule));
+    for rule in &mut broken {
+        // As the person wrote it, and not with what stands in.
+        let written = |place: &Place| place.above(&rule.path, object).map(shown);
+        if let Some(value) = found.places.iter().find_map(written) {
+            rule.value = rule.value.is_some().then_some(value);
+        }
+    }
+    broken
 }
 
 const API_VERSION: &str = "tidemark.dev/v1alpha1";
@@ -193,14 +250,19 @@ const METADATA: [&str; 15] = [
 fn check_head(object: &Value, kind: &str, found: &mut Findings) {
     let Some(fields) = object.as_object() else {
         let remedy = "write apiVersion, kind, metadata and spec";
-        found.push("document", Some(object), "is no object".to_owned(), remedy);
+        found.push(
+            &Place::of("document"),
+            Some(object),
+            "is no object".to_owned(),
+            remedy,
+        );
         return;
     };
     for (field, expected) in [("apiVersion", API_VERSION), ("kind", kind)] {
         let value = fields.get(field);
         if value.and_then(Value::as_str) != Some(expected) {
             found.push(
-                field,
+                &Place::of(field),
                 value,
                 "is not run by Tidemark".to_owned(),
                 format!("write {expected}"),
@@ -209,21 +271,30 @@ fn check_head(object: &Value, kind: &str, found: &mut Findings) {
     }
     let metadata = fields.get("metadata").and_then(Value::as_object);
     let Some(metadata) = metadata else {
+        let value = fields.get("metadata");
+        let problem = if value.is_some() {
+            "is no object"
+        } else {
+            "is missing"
+        };
         found.push(
-            "metadata",
-            fields.get("metadata"),
-            "is missing".to_owned(),
+            &Place::of("metadata"),
+            value,
+            problem.to_owned(),
             "write metadata.name",
         );
         return;
     };
+    check_metadata(metadata, found);
+}
+
+fn check_metadata(metadata: &Map<String, Value>, found: &mut Findings) {
     for unknown in metadata
         .keys()
         .filter(|key| !METADATA.contains(&key.as_str()))
     {
-        let path = format!("metadata.{unknown}");
         found.push(
-            &path,
+            &Place::of("metadata").field(unknown),
             metadata.get(unknown),
             "is no field".to_owned(),
             "remove it",
@@ -234,12 +305,20 @@ fn check_head(object: &Value, kind: &str, found: &mut Findings) {
         if (needed || value.is_some()) && !value.and_then(Value::as_str).is_some_and(is_dns_name) {
             let remedy = "write lower-case letters, digits and -, at most 253 characters";
             found.push(
-                &format!("metadata.{field}"),
+                &Place::of("metadata").field(field),
                 value,
                 "is no name".to_owned(),
                 remedy,
             );
         }
+    }
+    let mut rest = metadata.clone();
+    for known in ["name", "namespace"] {
+        rest.remove(known);
+    }
+    if let Err(problem) = serde_json::from_value::<ObjectMeta>(rest.into()) {
+        let remedy = "correct it, or leave it out: only name and namespace are needed";
+        found.push(&Place::of("metadata"), None, problem.to_string(), remedy);
     }
 }
 
@@ -254,9 +333,7 @@ fn is_dns_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::{stand_in::pointer_of, *};
+    use super::*;
 
     const GOOD: &str = r"
 apiVersion: tidemark.dev/v1alpha1
@@ -296,57 +373,361 @@ spec:
         assert_eq!(found.len(), paths.len(), "{found:#?}");
     }
 
-    /// Paths of the schema that cannot be left out without making the whole unreadable: required fields, and entries of lists.
-    fn needed(schema: &Value, path: &str, list: &mut Vec<String>) {
-        let required = schema["required"].as_array().into_iter().flatten();
-        let required: Vec<&str> = required.filter_map(Value::as_str).collect();
-        for (field, of_field) in schema["properties"].as_object().into_iter().flatten() {
-            let below = format!("{path}.{field}");
-            if required.contains(&field.as_str()) {
-                list.push(below.clone());
-            }
-            needed(of_field, &below, list);
-        }
-        if schema["items"].is_object() {
-            let below = format!("{path}[0]");
-            list.push(below.clone());
-            needed(&schema["items"], &below, list);
+    /// A manifest with something of everything.
+    const WHOLE: &str = r"
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata: {name: orders, namespace: shop}
+spec:
+  source:
+    kafka:
+      bootstrapServers: 'kafka:9092'
+      topics: [a, b, c]
+      startFrom: Earliest
+      properties: {fetch.wait.max.ms: '100'}
+    format: DebeziumJson
+    onGap: Stop
+    deadLetter: {topic: dead}
+    accept: {topicIds: [11111111-2222-4333-8444-555555555555]}
+  eventTime: {from: SourceCommit}
+  sink:
+    catalog: {type: Rest, uri: 'http://catalog:8181', credentialRef: {name: n, key: k}}
+    table: shop.orders
+    schema: [{name: id, type: long, key: true}, {name: note, type: string}]
+    metadataPrefix: _cdc_
+    partitioning: Hour
+    commit: {interval: 60s}
+    expire: {enabled: true, keep: 6h, keepSnapshots: 300}
+    accept: {lineage: 7}
+  finalization: {cell: 1h, maxDelay: 10m, windowCommits: 3, terms: [Minimum, CaughtUp], alsoWrite: [Flink], lateData: Notify}
+  worker: {replicas: 1, memoryBudget: 256Mi, tolerations: [{key: spot}]}
+  suspend: false
+";
+
+    /// Something wrong: how it is told, and what is written where for it.
+    type Plant = (&'static str, &'static [(&'static str, &'static str)]);
+
+    /// A broken rule for each that a person can break, in a manifest whose every value is one of the right form.
+    const BROKEN_RULES: [Plant; 21] = [
+        (
+            "kafka.topics and spec.source.kafka.topicPattern: do not",
+            &[("/spec/source/kafka/topicPattern", "x.*")],
+        ),
+        (
+            "names a topic twice",
+            &[("/spec/source/kafka/topics/1", "a")],
+        ),
+        (
+            "startFrom and",
+            &[(
+                "/spec/source/kafka/startTimestamp",
+                "'2026-11-30T10:00:00Z'",
+            )],
+        ),
+        (
+            "deadLetter.topic and",
+            &[("/spec/source/deadLetter/topic", "a")],
+        ),
+        (
+            "terms and spec.source.heartbeatTopic",
+            &[
+                ("/spec/source/heartbeatTopic", "h"),
+                ("/spec/finalization/terms/1", "Clock"),
+            ],
+        ),
+        (
+            "eventTime.from and spec.eventTime.header",
+            &[("/spec/eventTime/header", "h")],
+        ),
+        (
+            "operations and spec.finalization.maxAge",
+            &[
+                ("/spec/eventTime/from", "Column"),
+                ("/spec/eventTime/column", "note"),
+                ("/spec/sink/schema/1/type", "timestamptz"),
+            ],
+        ),
+        (
+            "catalog.type and",
+            &[
+                ("/spec/sink/catalog/type", "Sql"),
+                ("/spec/sink/catalog/uri", "'sqlite:x'"),
+            ],
+        ),
+        (
+            "catalog.uri: \"ftp",
+            &[("/spec/sink/catalog/uri", "'ftp://x'")],
+        ),
+        (
+            "schema[1].name: \"ID\": stands twice",
+            &[("/spec/sink/schema/1/name", "ID")],
+        ),
+        (
+            "schema[1].name and spec.sink.metadataPrefix",
+            &[("/spec/sink/schema/1/name", "_cdc_op")],
+        ),
+        (
+            "schema[1].encoding: is missing",
+            &[("/spec/sink/schema/1/type", "timestamp")],
+        ),
+        (
+            "finalization.cell: \"7h\"",
+            &[("/spec/finalization/cell", "7h")],
+        ),
+        (
+            "finalization.zone and",
+            &[("/spec/finalization/zone", "UTC")],
+        ),
+        (
+            "terms and spec.finalization.quantile",
+            &[("/spec/finalization/quantile", "0.01")],
+        ),
+        (
+            "names a term twice",
+            &[("/spec/finalization/terms/1", "Minimum")],
+        ),
+        (
+            "names a system twice",
+            &[("/spec/finalization/alsoWrite", "[Flink, Flink]")],
+        ),
+        (
+            "which is no column",
+            &[("/spec/sink/partitioning", "day(nope)")],
+        ),
+        (
+            "properties[enable.auto.commit]",
+            &[("/spec/source/kafka/properties/enable.auto.commit", "'true'")],
+        ),
+        (
+            "commit.interval: \"2h\"",
+            &[("/spec/sink/commit/interval", "2h")],
+        ),
+        (
+            "completeFrom: \"yesterday\"",
+            &[("/spec/finalization/completeFrom", "yesterday")],
+        ),
+    ];
+
+    /// Every place of an object, as a pointer and as people read it.
+    fn places(value: &Value, pointer: &str, path: &str, all: &mut Vec<(String, String)>) {
+        let free = path.ends_with("properties");
+        let below: Vec<(String, String, &Value)> = match value {
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(name, value)| {
+                    let path = if free {
+                        format!("{path}[{name}]")
+                    } else {
+                        format!("{path}.{name}")
+                    };
+                    (format!("{pointer}/{name}"), path, value)
+                })
+                .collect(),
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .map(|(at, item)| (format!("{pointer}/{at}"), format!("{path}[{at}]"), item))
+                .collect(),
+            _ => Vec::new(),
+        };
+        for (pointer, path, value) in below {
+            places(value, &pointer, &path, all);
+            all.push((pointer, path));
         }
     }
 
-    /// The same for every such place there is: something of another kind, and nothing at all.
-    #[test]
-    fn no_wrong_field_or_entry_hides_the_rules_of_the_others() {
-        let text = format!(
-            "{GOOD}    schema: [{{name: id, type: long, key: true}}]\n  finalization: {{cell: 7h, terms: [Minimum], alsoWrite: [Flink]}}\n"
-        );
-        let mut whole: Value = serde_yaml::from_str(&text).unwrap();
-        let spec = &mut whole["spec"];
-        spec["source"]["deadLetter"] = json!({"topic": "dead"});
-        spec["source"]["accept"] = json!({"topicIds": ["11111111-2222-4333-8444-555555555555"]});
-        spec["sink"]["catalog"]["credentialRef"] = json!({"name": "n", "key": "k"});
-        spec["worker"] = json!({"tolerations": [{"key": "spot"}]});
-        let mut places = Vec::new();
-        needed(&PIPELINES["properties"]["spec"], "spec", &mut places);
-        assert!(places.len() > 15, "{places:?}");
-        for (place, wrong) in places
-            .iter()
-            .flat_map(|place| [(place, Value::from(5)), (place, Value::Null)])
-        {
-            let (parent, last) = pointer_of(place);
-            let mut object = whole.clone();
-            match object.pointer_mut(&parent).expect(place) {
-                Value::Array(items) => items[0] = wrong,
-                parent => parent[last] = wrong,
+    fn put(object: &mut Value, pointer: &str, value: Option<Value>) {
+        let (parent, last) = pointer.rsplit_once('/').unwrap();
+        match (object.pointer_mut(parent), value) {
+            (Some(Value::Array(items)), Some(value)) => {
+                items[last.parse::<usize>().unwrap()] = value;
             }
-            let found = faults(&object.to_string());
-            for path in [place, "spec.finalization.cell"] {
-                assert!(
-                    found.iter().any(|fault| fault.contains(path)),
-                    "{path} with {place}: {found:#?}"
-                );
+            (Some(Value::Array(items)), None) => drop(items.remove(last.parse().unwrap())),
+            (Some(parent), Some(value)) => parent[last] = value,
+            (Some(parent), None) => drop(parent.as_object_mut().unwrap().remove(last)),
+            (None, _) => {}
+        }
+    }
+
+    fn told(object: &Value) -> Vec<String> {
+        let told = load(object, "shop/orders", ANY_PROPERTY)
+            .err()
+            .unwrap_or_default();
+        told.iter().map(ToString::to_string).collect()
+    }
+
+    /// What may be meant where something is wrong: what was there, nothing, each choice, another text, another length, a list.
+    fn meant(whole: &Value, pointer: &str) -> Vec<Option<Value>> {
+        let mut at = &PIPELINES.clone();
+        for step in pointer.split('/').skip(1) {
+            at = match step.parse::<usize>() {
+                Ok(_) => &at["items"],
+                Err(_) => &at["properties"][step],
+            };
+        }
+        let items = at["items"]["enum"].as_array().into_iter().flatten();
+        let lists = items.cloned().chain([Value::from("zz")]);
+        let lists = lists.map(|item| Value::from(vec![item]));
+        let choices = at["enum"].as_array().into_iter().flatten().cloned();
+        let choices = choices.chain(lists);
+        let own = whole.pointer(pointer).cloned();
+        let others = ["zz", "zz_", "1d", "nope"].map(Value::from).into_iter();
+        let others = others.chain([Value::from(true), Value::from(false)]);
+        let all = choices.chain(own).chain(others).map(Some).chain([None]);
+        all.collect()
+    }
+
+    /// Whether an edit is of a place, of one in it, or of one that it is in.
+    fn touches(edit: &str, pointer: &str) -> bool {
+        let within = |inner: &str, outer: &str| {
+            inner
+                .strip_prefix(outer)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        within(edit, pointer) || within(pointer, edit)
+    }
+
+    /// Nor does one broken rule hide another one.
+    #[test]
+    fn two_broken_rules_are_both_told() {
+        let whole: Value = serde_yaml::from_str(WHOLE).unwrap();
+        for (at, (rule, edits)) in BROKEN_RULES.iter().enumerate() {
+            for (other, further) in &BROKEN_RULES[..at] {
+                let apart = |(edit, _): &(&str, &str)| {
+                    further.iter().all(|(pointer, _)| !touches(edit, pointer))
+                };
+                if !edits.iter().all(apart) {
+                    continue;
+                }
+                let mut object = whole.clone();
+                for (pointer, value) in edits.iter().chain(*further) {
+                    let value = serde_yaml::from_str(value).unwrap();
+                    put(&mut object, pointer, Some(value));
+                }
+                let found = told(&object);
+                for rule in [rule, other] {
+                    assert!(
+                        found.iter().any(|told| told.contains(rule)),
+                        "{rule}: {found:#?}"
+                    );
+                }
             }
         }
+    }
+
+    /// Two faults are both told in one run, wherever they are and whatever one may do to the other; and nothing is told that
+    /// would go away with them. A rule need not be told only where the wrong place may yet come to satisfy it.
+    #[test]
+    fn prop_no_wrong_value_hides_a_rule_and_none_makes_one_up() {
+        let whole: Value = serde_yaml::from_str(WHOLE).unwrap();
+        assert_eq!(told(&whole), Vec::<String>::new());
+        let mut all = Vec::new();
+        places(&whole["spec"], "/spec", "spec", &mut all);
+        assert!(all.len() > 50, "{}", all.len());
+        let (mut both, mut pairs) = (0, 0);
+        for (rule, edits) in BROKEN_RULES {
+            let mut planted = whole.clone();
+            for (pointer, value) in edits {
+                put(
+                    &mut planted,
+                    pointer,
+                    Some(serde_yaml::from_str(value).unwrap()),
+                );
+            }
+            let alone = told(&planted);
+            assert!(
+                alone.len() == 1 && alone[0].contains(rule),
+                "{rule}: {alone:#?}"
+            );
+            for (pointer, path) in &all {
+                if edits.iter().any(|(edit, _)| touches(edit, pointer)) {
+                    continue;
+                }
+                let mut object = planted.clone();
+                put(&mut object, pointer, Some(Value::from(5.5)));
+                let found = told(&object);
+                let own = |told: &&String| told.contains(&format!(": {path}"));
+                let ruled = |told: &&String| told.contains(rule);
+                let context = format!("{path}: 5.5 beside \"{rule}\": {found:#?}");
+                assert!(found.iter().any(|told| own(&told)), "{context}");
+                let known = |told: &String| own(&told) || ruled(&told);
+                assert!(found.iter().all(known), "{context}");
+                pairs += 1;
+                if found.iter().any(|told| ruled(&told)) {
+                    both += 1;
+                } else {
+                    let may_end = may_end(&whole, &planted, (pointer, path), rule);
+                    assert!(may_end, "{context}");
+                }
+            }
+        }
+        assert!(both * 10 > pairs * 8, "{both} of {pairs} pairs are told");
+    }
+
+    /// Whether something that may be meant at a place satisfies a rule. What a whole object may come to hold is more than can be
+    /// tried.
+    fn may_end(whole: &Value, planted: &Value, (pointer, path): (&str, &str), rule: &str) -> bool {
+        let object = whole.pointer(pointer).is_some_and(Value::is_object);
+        object
+            || meant(whole, pointer).into_iter().any(|meant| {
+                let mut object = planted.clone();
+                put(&mut object, pointer, meant);
+                let told = told(&object);
+                let at = format!(": {path}: ");
+                let unsound = told.iter().any(|told| told.contains(&at));
+                !unsound && !told.iter().any(|told| told.contains(rule))
+            })
+    }
+
+    /// Neither the head nor the metadata hide what is below `spec`, and a name that stands twice is told beside other faults.
+    #[test]
+    fn wrong_head_hides_nothing() {
+        let wrong = [
+            (
+                "apiVersion: tidemark.dev/v1alpha1",
+                "apiVersion: tidemark.dev/v1",
+            ),
+            ("kind: IngestionPipeline", "kind: Pipeline"),
+            ("namespace: shop", "labels: 5"),
+            ("namespace: shop", "generation: many"),
+            ("{name: orders, namespace: shop}", "5"),
+        ];
+        for (right, wrong) in wrong {
+            let text = WHOLE.replace(right, wrong).replace("cell: 1h", "cell: 7h");
+            let told = faults(&text.replace("topics: [a, b, c]", "topics: [a, a]"));
+            for rule in ["finalization.cell", "names a topic twice"] {
+                assert!(
+                    told.iter().any(|told| told.contains(rule)),
+                    "{wrong}: {told:#?}"
+                );
+            }
+            assert_eq!(told.len(), 3, "{told:#?}");
+        }
+        let wrong = GOOD.replace("DebeziumJson", "Debezium");
+        let told = faults(&format!("{wrong}---\n{wrong}"));
+        assert_eq!(told.len(), 3, "{told:#?}");
+        assert!(
+            told.iter().any(|told| told.contains("stands twice")),
+            "{told:#?}"
+        );
+    }
+
+    /// Names with dots in a map of free names are places like any other.
+    #[test]
+    fn wrong_property_hides_no_rule() {
+        let text = WHOLE.replace(
+            "fetch.wait.max.ms: '100'",
+            "fetch.wait.max.ms: 100, acks: '1'",
+        );
+        let told = faults(&text);
+        assert_eq!(told.len(), 2, "{told:#?}");
+        assert!(
+            told[0].contains("properties[fetch.wait.max.ms]: 100: is no text"),
+            "{told:#?}"
+        );
+        assert!(told[1].contains("properties[acks]"), "{told:#?}");
+        let huge = WHOLE.replace("lineage: 7", "lineage: 9223372036854775808");
+        assert!(faults(&huge)[0].contains("accept.lineage: 9223372036854775808: is out of bounds"));
     }
 
     fn faults(text: &str) -> Vec<String> {

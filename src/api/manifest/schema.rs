@@ -1,30 +1,43 @@
-//! An object against the schema of its custom resource, as the API server would take it.
+//! A manifest against the schema of the custom resource: what the API server refuses or drops is found in a file as well.
 //!
-//! A walk over value and schema together; what is found names path, value and remedy. Only what a structural schema of ours uses is
-//! known here.
+//! In: a value and its part of the schema. Out: every fault, each with its place. Only what a structural schema of ours uses is
+//! known here, and no rule between fields.
 
 use kube::CustomResourceExt;
 use regex::Regex;
 use serde_json::{Map, Value};
 
+use super::{Fault, stand_in::Place};
 use crate::api::effective::Broken;
 
 /// What a walk over an object finds.
 #[derive(Default)]
 pub(super) struct Findings {
     pub(super) broken: Vec<Broken>,
+    /// Where each of them is.
+    pub(super) places: Vec<Place>,
 }
 
 impl Findings {
+    /// One more.
     pub(super) fn push(
         &mut self,
-        path: &str,
+        place: &Place,
         value: Option<&Value>,
         problem: String,
         remedy: impl Into<String>,
     ) {
-        let value = value.map(shown);
-        self.broken.push(Broken::new(path, value, problem, remedy));
+        let broken = Broken::new(&place.path, value.map(shown), problem, remedy);
+        self.broken.push(broken);
+        self.places.push(place.clone());
+    }
+
+    /// All of them, of the object `label`.
+    pub(super) fn faults(self, label: &str) -> Vec<Fault> {
+        self.broken
+            .into_iter()
+            .map(|fault| fault.alone(label))
+            .collect()
     }
 }
 
@@ -34,7 +47,7 @@ pub(super) fn schema<K: CustomResourceExt>() -> Value {
         serde_json::to_value(K::crd()).expect("a custom resource definition is valid JSON");
     let mut schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone();
     let string = serde_json::json!({"type": "string"});
-    let any = serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let any = serde_json::json!({"x-kubernetes-preserve-unknown-fields": true});
     for (name, of) in [
         ("apiVersion", &string),
         ("kind", &string),
@@ -46,7 +59,7 @@ pub(super) fn schema<K: CustomResourceExt>() -> Value {
 }
 
 /// Walks value and schema together. Only what a structural schema of ours uses is known here.
-pub(super) fn check(schema: &Value, value: &Value, path: &str, found: &mut Findings) {
+pub(super) fn check(schema: &Value, value: &Value, place: &Place, found: &mut Findings) {
     if value.is_null() && schema["nullable"] == Value::Bool(true) {
         return;
     }
@@ -57,7 +70,7 @@ pub(super) fn check(schema: &Value, value: &Value, path: &str, found: &mut Findi
         let choices: Vec<String> = choices.map(plain).collect();
         let choices: Vec<&str> = choices.iter().map(String::as_str).collect();
         found.push(
-            path,
+            place,
             Some(value),
             "is none of the choices".to_owned(),
             one_of(&choices),
@@ -65,22 +78,22 @@ pub(super) fn check(schema: &Value, value: &Value, path: &str, found: &mut Findi
         return;
     }
     match (schema["type"].as_str(), value) {
-        (Some("object"), Value::Object(fields)) => check_object(schema, fields, path, found),
+        (Some("object"), Value::Object(fields)) => check_object(schema, fields, place, found),
         (Some("array"), Value::Array(items)) => {
             check_count(
                 schema,
                 ["minItems", "maxItems"],
                 items.len(),
                 "entries",
-                (path, found),
+                (place, found),
             );
             for (index, item) in items.iter().enumerate() {
-                check(&schema["items"], item, &format!("{path}[{index}]"), found);
+                check(&schema["items"], item, &place.entry(index), found);
             }
         }
-        (Some("string"), Value::String(text)) => check_text(schema, text, path, found),
+        (Some("string"), Value::String(text)) => check_text(schema, text, place, found),
         (Some("integer"), Value::Number(number)) if number.is_i64() || number.is_u64() => {
-            check_number(schema, value, path, found);
+            check_number(schema, value, place, found);
         }
         (Some("boolean"), Value::Bool(_)) | (Some("number"), Value::Number(_)) | (None, _) => {}
         (Some(kind), _) => {
@@ -95,25 +108,20 @@ pub(super) fn check(schema: &Value, value: &Value, path: &str, found: &mut Findi
                 "number" => ("number", "write a number"),
                 _ => ("whole number", "write a whole number"),
             };
-            found.push(path, Some(value), format!("is no {kind}"), remedy);
+            found.push(place, Some(value), format!("is no {kind}"), remedy);
         }
     }
 }
 
-fn check_object(schema: &Value, fields: &Map<String, Value>, path: &str, found: &mut Findings) {
-    let below = |field: &str| {
-        if path.is_empty() {
-            field.to_owned()
-        } else {
-            format!("{path}.{field}")
-        }
-    };
+fn check_object(schema: &Value, fields: &Map<String, Value>, place: &Place, found: &mut Findings) {
+    let below = |field: &str| place.field(field);
     let known = schema["properties"].as_object();
     for (field, value) in fields {
         if let Some(of_field) = known.and_then(|known| known.get(field)) {
             check(of_field, value, &below(field), found);
         } else if schema["additionalProperties"].is_object() {
-            check(&schema["additionalProperties"], value, &below(field), found);
+            let schema = &schema["additionalProperties"];
+            check(schema, value, &place.key(field), found);
         } else if schema["x-kubernetes-preserve-unknown-fields"] != Value::Bool(true) {
             let names: Vec<&str> = known
                 .into_iter()
@@ -151,18 +159,18 @@ fn check_object(schema: &Value, fields: &Map<String, Value>, path: &str, found: 
         ["minProperties", "maxProperties"],
         fields.len(),
         "entries",
-        (path, found),
+        (place, found),
     );
 }
 
-fn check_text(schema: &Value, text: &str, path: &str, found: &mut Findings) {
+fn check_text(schema: &Value, text: &str, place: &Place, found: &mut Findings) {
     let length = text.chars().count();
     check_count(
         schema,
         ["minLength", "maxLength"],
         length,
         "characters",
-        (path, found),
+        (place, found),
     );
     if let Some(pattern) = schema["pattern"].as_str() {
         let fits = Regex::new(pattern)
@@ -172,7 +180,7 @@ fn check_text(schema: &Value, text: &str, path: &str, found: &mut Findings) {
             let value = Value::from(text);
             let remedy = wanted(pattern);
             found.push(
-                path,
+                place,
                 Some(&value),
                 "is not of the right form".to_owned(),
                 remedy,
@@ -198,8 +206,13 @@ fn wanted(pattern: &str) -> String {
     }
 }
 
-fn check_number(schema: &Value, value: &Value, path: &str, found: &mut Findings) {
+fn check_number(schema: &Value, value: &Value, place: &Place, found: &mut Findings) {
     let number = value.as_f64().unwrap_or(f64::NAN);
+    if schema["format"] == "int64" && value.as_i64().is_none() {
+        let remedy = format!("write at most {}", i64::MAX);
+        found.push(place, Some(value), "is out of bounds".to_owned(), remedy);
+        return;
+    }
     let least = schema["minimum"].as_f64().unwrap_or(f64::NEG_INFINITY);
     let greatest = schema["maximum"].as_f64().unwrap_or(f64::INFINITY);
     if !(least..=greatest).contains(&number) {
@@ -208,7 +221,7 @@ fn check_number(schema: &Value, value: &Value, path: &str, found: &mut Findings)
             (true, false) => format!("write at least {least}"),
             _ => format!("write at most {greatest}"),
         };
-        found.push(path, Some(value), "is out of bounds".to_owned(), remedy);
+        found.push(place, Some(value), "is out of bounds".to_owned(), remedy);
     }
 }
 
@@ -217,17 +230,17 @@ fn check_count(
     bounds: [&str; 2],
     count: usize,
     what: &str,
-    (path, found): (&str, &mut Findings),
+    (place, found): (&Place, &mut Findings),
 ) {
     let [least, most] = bounds.map(|bound| schema[bound].as_u64());
     let count = count as u64;
     if least.is_some_and(|least| count < least) {
         let remedy = format!("write at least {} {what}", least.unwrap_or_default());
-        found.push(path, None, format!("has {count} {what}"), remedy);
+        found.push(place, None, format!("has {count} {what}"), remedy);
     }
     if most.is_some_and(|most| count > most) {
         let remedy = format!("write at most {} {what}", most.unwrap_or_default());
-        found.push(path, None, format!("has {count} {what}"), remedy);
+        found.push(place, None, format!("has {count} {what}"), remedy);
     }
 }
 
