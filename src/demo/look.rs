@@ -108,7 +108,7 @@ spec:
     catalog:
       type: Sql
       name: {CATALOG}
-      uri: sqlite://{catalog}
+      uri: {catalog}
       warehouse: {warehouse}
     table: {TABLE}
     schema:
@@ -121,20 +121,25 @@ spec:
     commit: {{interval: 4m}}
   finalization: {{cell: 1h, allowedLateness: 5m, maxDelay: 10m, maxFutureSkew: 5m}}
 ",
-            catalog = self.catalog().display(),
-            warehouse = self.warehouse().display(),
+            catalog = yaml(&format!("sqlite://{}", self.catalog().display())),
+            warehouse = yaml(&self.warehouse().display().to_string()),
         )
     }
 
-    /// How to read the table with other programs; `metadata_file` is the newest one.
+    /// How to read the table with other programs, quoted for the shell, for Python and for SQL; `metadata_file` is the newest one.
     #[must_use]
     pub fn instructions(&self, metadata_file: &str) -> String {
-        let catalog = self.catalog();
-        let (catalog, warehouse) = (catalog.display(), self.warehouse());
-        let (warehouse, folder) = (warehouse.display(), self.folder.display());
+        let (catalog, warehouse) = (self.catalog(), self.warehouse());
+        let (catalog, warehouse) = (catalog.display(), warehouse.display());
+        let folder = shell(&self.folder.display().to_string());
+        let manifest = shell(&self.manifest_file().display().to_string());
         let metadata_file = metadata_file.trim_start_matches("file://");
-        let manifest = self.manifest_file();
-        let manifest = manifest.display();
+        let metadata_file = metadata_file.replace('\'', "''");
+        let python_catalog = python(&format!("sqlite:///{catalog}"));
+        let python_warehouse = python(&format!("file://{warehouse}"));
+        let spark = format!("spark.sql.catalog.{CATALOG}");
+        let spark_catalog = shell(&format!("{spark}.uri=jdbc:sqlite:{catalog}"));
+        let spark_warehouse = shell(&format!("{spark}.warehouse=file://{warehouse}"));
         format!(
             r#"The table is in {folder} (delete the folder when you are done). To look at it, from any shell:
 
@@ -144,7 +149,7 @@ tidemark get {TABLE} --file {manifest}
 # PyIceberg: pip install 'pyiceberg[sql-sqlite,pyarrow,pandas]'
 python3 - <<'END'
 from pyiceberg.catalog.sql import SqlCatalog
-catalog = SqlCatalog("{CATALOG}", uri="sqlite:///{catalog}", warehouse="file://{warehouse}")
+catalog = SqlCatalog("{CATALOG}", uri={python_catalog}, warehouse={python_warehouse})
 table = catalog.load_table("{TABLE}")
 print("complete from", table.properties["tidemark.complete-from"])
 print("complete before", table.properties["tidemark.finalized-before"])
@@ -157,7 +162,7 @@ import duckdb, duckdb_extensions
 for name in ("avro", "httpfs", "iceberg"):
     duckdb_extensions.import_extension(name)
 duckdb.sql("LOAD iceberg")
-duckdb.sql("""SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) AS changes, count(DISTINCT id) AS orders
+duckdb.sql(r"""SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) AS changes, count(DISTINCT id) AS orders
     FROM iceberg_scan('{metadata_file}')
     GROUP BY ALL ORDER BY ALL""").show()
 END
@@ -165,10 +170,10 @@ END
 # Spark: pip install 'pyspark==4.0.*', and Java 17
 spark-sql --packages org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0,org.xerial:sqlite-jdbc:3.50.3.0 \
   --conf spark.sql.catalogImplementation=in-memory \
-  --conf spark.sql.catalog.{CATALOG}=org.apache.iceberg.spark.SparkCatalog \
-  --conf spark.sql.catalog.{CATALOG}.type=jdbc \
-  --conf spark.sql.catalog.{CATALOG}.uri=jdbc:sqlite:{catalog} \
-  --conf spark.sql.catalog.{CATALOG}.warehouse=file://{warehouse} \
+  --conf {spark}=org.apache.iceberg.spark.SparkCatalog \
+  --conf {spark}.type=jdbc \
+  --conf {spark_catalog} \
+  --conf {spark_warehouse} \
   -e "SHOW TBLPROPERTIES {CATALOG}.{TABLE} ('tidemark.finalized-before');
       SELECT date_trunc('hour', _cdc_event_time) AS hour, count(*) FROM {CATALOG}.{TABLE} GROUP BY 1 ORDER BY 1"
 "#
@@ -176,9 +181,59 @@ spark-sql --packages org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0,or
     }
 }
 
+/// A word of a POSIX shell.
+fn shell(text: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-=:,+@%".contains(letter);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// A text of Python.
+fn python(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A text of YAML: JSON is YAML.
+fn yaml(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The folder is a person's, and may be called anything.
+    #[test]
+    fn commands_work_in_a_folder_of_any_name() {
+        let outer = tempfile::tempdir().expect("a folder");
+        let name = "it's a \"demo\": #1 $HOME";
+        let place = Place::prepare(Some(&outer.path().join(name))).expect("a folder");
+        let folder = place.folder().display().to_string();
+        let text = place.instructions(&format!("file://{folder}/m.json"));
+        let get = text
+            .lines()
+            .find(|line| line.starts_with("tidemark get"))
+            .expect("the command");
+        let echoed = std::process::Command::new("sh")
+            .args(["-c", &get.replace("tidemark", "printf '%s\\n'")])
+            .output()
+            .expect("a shell");
+        let echoed = String::from_utf8(echoed.stdout).expect("text");
+        let words: Vec<&str> = echoed.lines().collect();
+        let manifest = format!("{folder}/orders.yaml");
+        assert_eq!(words, ["get", TABLE, "--file", &manifest]);
+        assert!(text.contains(&format!(
+            "iceberg_scan('{}/m.json')",
+            folder.replace('\'', "''")
+        )));
+        let loaded = crate::api::load_manifests(&place.manifest("127.0.0.1:1"));
+        let catalog = loaded.expect("a sound manifest").remove(0).1.sink.catalog;
+        assert_eq!(catalog.uri, format!("sqlite://{folder}/catalog.db"));
+        assert_eq!(catalog.warehouse, Some(format!("{folder}/warehouse")));
+    }
 
     /// A here-document ends only at a line that is nothing but its mark.
     #[test]

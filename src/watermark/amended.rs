@@ -179,7 +179,10 @@ impl Amended {
             self.put_away(AmendedCell {
                 from_us,
                 before_us: claim_us,
-                revision: self.overflow.map_or(0, |rest| rest.revision) + 1,
+                revision: self
+                    .overflow
+                    .map_or(0, |rest| rest.revision)
+                    .saturating_add(1),
                 rows,
                 at_us,
                 withheld,
@@ -208,7 +211,7 @@ impl Amended {
                 rest.from_us < cell.before_us && cell.from_us < rest.before_us && !named(cell)
             };
             for cell in self.cells.iter_mut().filter(|cell| met(cell)) {
-                cell.revision += rest.revision;
+                cell.revision = cell.revision.saturating_add(rest.revision);
             }
         }
         other.cells.iter().for_each(|cell| self.amend(*cell));
@@ -223,7 +226,7 @@ impl Amended {
         match self.cells.binary_search_by_key(&key(&news), key) {
             Ok(at) => {
                 let cell = &mut self.cells[at];
-                cell.revision += news.revision;
+                cell.revision = cell.revision.saturating_add(news.revision);
                 cell.rows = cell.rows.saturating_add(news.rows);
                 cell.at_us = cell.at_us.max(news.at_us);
                 cell.withheld |= news.withheld;
@@ -232,7 +235,8 @@ impl Amended {
                 let before = self
                     .overflow
                     .filter(|rest| rest.from_us < news.before_us && news.from_us < rest.before_us);
-                let revision = before.map_or(0, |rest| rest.revision) + news.revision;
+                let before = before.map_or(0, |rest| rest.revision);
+                let revision = before.saturating_add(news.revision);
                 self.cells.insert(at, AmendedCell { revision, ..news });
             }
         }
@@ -376,5 +380,30 @@ mod tests {
         assert_eq!((rest.from_us, rest.before_us), (2 * HOUR, 90 * HOUR));
         assert_eq!((rest.revision, rest.rows), (3, 15));
         assert_eq!(amended.withheld().stretches(), [(2 * HOUR, 90 * HOUR)]);
+    }
+
+    /// Revisions stand on the table, where anybody can write any number: the greatest stays what it is.
+    #[test]
+    fn greatest_revision_has_none_above_it() {
+        let claim_us = 20 * HOUR;
+        let mut amended = Amended::default();
+        amended.take(&late([7]), claim_us, 1, None);
+        amended.cells[0].revision = u64::MAX;
+        amended.overflow = Some(AmendedCell {
+            from_us: 0,
+            ..amended.cells[0]
+        });
+        let other = amended.clone();
+        amended.take(&late([7]), claim_us, 2, None);
+        let beyond = LateCells {
+            overflow: Some((0, 1)),
+            ..late([8])
+        };
+        amended.take(&beyond, claim_us, 3, None);
+        amended.merge(&other);
+        let all = amended.cells.iter().chain(&amended.overflow);
+        assert!(all.clone().count() > 1);
+        assert_eq!(amended.cells[0].revision, u64::MAX);
+        assert_eq!(amended.overflow.map(|rest| rest.revision), Some(u64::MAX));
     }
 }
