@@ -1,17 +1,13 @@
 //! The claim in the words of other systems, on a real table: written with each commit, and taken away when it is no longer wanted.
 
 use serde_json::Value;
-use tidemark::{api::worker::PipelineProgress, watermark::foreign};
+use tidemark::watermark::foreign;
 
 use crate::support::{
     catalog::Catalog,
     kafka::Broker,
-    pipeline::{Pipeline, property, start, table},
+    pipeline::{Pipeline, claimed, property, start, table},
 };
-
-fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
-    pipeline.claim.as_ref()?.finalized_before_us
-}
 
 /// A value in the summary of the newest snapshot.
 fn summary(table: &Value, name: &str) -> Option<String> {

@@ -3,23 +3,16 @@
 use std::process::Command;
 
 use serde_json::Value;
-use tidemark::{
-    api::{quantity::instant, worker::PipelineProgress},
-    process::clock::Clock,
-};
+use tidemark::{api::quantity::instant, process::clock::Clock};
 
 use crate::support::{
     catalog::Catalog,
     kafka::Broker,
-    pipeline::{PATIENCE, Pipeline, property, start, table, total_records},
+    pipeline::{PATIENCE, Pipeline, claimed, property, start, table, total_records},
     wait::within,
 };
 
 const CELL_US: i64 = 5_000_000;
-
-fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
-    pipeline.claim.as_ref()?.finalized_before_us
-}
 
 /// `tidemark wait` over one cell, asked once: its exit code and its answer.
 fn wait(namespace: &str, before_us: i64) -> (Option<i32>, Value) {

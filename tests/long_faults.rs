@@ -2,6 +2,7 @@
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
+use serde_json::Value;
 use tidemark::{
     api::load_manifests,
     process::{Metrics, clock::Clock},
@@ -20,13 +21,17 @@ use crate::support::{
 
 const TWO_MINUTES: Duration = Duration::from_mins(2);
 
-/// While a server is away the pipeline says which one, and after it has come back goes on by itself.
+/// While a server is away the pipeline says which one, that it holds the next cell, and not that there is nothing to read; after it
+/// has come back it goes on by itself.
 fn assert_says(trial: &Trial<'_>, reason: &str) {
     let progress = trial.worker(0).progress();
-    assert!(
-        progress.contains(reason),
-        "the worker does not say {reason}: {progress}"
-    );
+    let whole: Value = serde_json::from_str(&progress).expect("JSON");
+    let pipelines = whole["pipelines"].as_object().expect("pipelines");
+    let pipeline = pipelines.values().next().expect("the pipeline");
+    for told in [&pipeline["lastError"], &pipeline["hold"]] {
+        assert_eq!(told["reason"], reason, "{progress}");
+    }
+    assert!(pipeline["lag"].is_null(), "{progress}");
 }
 
 #[test]

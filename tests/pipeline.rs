@@ -14,7 +14,10 @@ use nix::{
 };
 use serde_json::Value;
 use tidemark::{
-    api::{Reason, worker::RunState},
+    api::{
+        EffectiveSpec, Reason,
+        worker::{RunState, SecretRef},
+    },
     process::clock::Clock,
     sink::{Accumulator, CommitProcessor, Committed, Observed},
 };
@@ -22,8 +25,8 @@ use tidemark::{
 use crate::support::{
     catalog::{Catalog, request},
     pipeline::{
-        PATIENCE, Pipeline, Scene, property, reason, start, start_on, start_with, total_records,
-        write,
+        PATIENCE, Pipeline, Scene, claimed, is_kept, property, reason, start, start_on, start_with,
+        total_records, write,
     },
     proxy::{Fate, Proxy},
     wait::within,
@@ -96,7 +99,14 @@ fn record_that_cannot_be_decoded_stops_the_pipeline_exactly_there() {
     scene.write(0, 3..5);
     let worker = start(vec![scene.spec()]);
     worker.wait("the stop", |pipeline| {
-        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::Undecodable)
+        is_kept(pipeline, RunState::Stopped, Reason::Undecodable)
+    });
+    let at = format!("{}/0", scene.topic);
+    worker.wait("the place", |pipeline| {
+        let hold = pipeline.hold.as_ref().expect("a hold");
+        assert_eq!(hold.partition.as_ref(), Some(&at));
+        assert!(hold.cell_end_us.is_some(), "the table has been read");
+        true
     });
     worker.stop();
     assert_eq!(scene.total_records(), 3);
@@ -132,7 +142,7 @@ fn records_deleted_before_they_were_read_stop_the_pipeline_or_become_a_gap() {
 
     let worker = start(vec![scene.spec()]);
     worker.wait("the stop", |pipeline| {
-        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::OffsetOutOfRange)
+        is_kept(pipeline, RunState::Stopped, Reason::OffsetOutOfRange)
     });
     worker.stop();
 
@@ -169,7 +179,7 @@ fn accept_recreated(test: &str, rows: std::ops::Range<u64>) {
         said.lock()
             .unwrap()
             .clone_from(&recreated.map_or_else(String::new, |error| error.message.clone()));
-        recreated.is_some()
+        is_kept(pipeline, RunState::Stopped, Reason::TopicRecreated)
     });
     worker.stop();
     assert_eq!(scene.total_records(), 3);
@@ -209,7 +219,7 @@ fn column_added_to_the_specification_is_added_to_the_table() {
     pipeline.columns = "- {name: text, type: int}";
     let worker = start(vec![pipeline.spec()]);
     worker.wait("the refusal", |pipeline| {
-        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::TableMismatch)
+        is_kept(pipeline, RunState::Stopped, Reason::TableMismatch)
     });
     worker.stop();
 }
@@ -284,6 +294,101 @@ fn batch_that_has_waited_for_days_is_read_again_instead_of_committed() {
     let left = scene.data_files();
     assert!(waiting.iter().all(|file| !left.contains(file)), "{left:?}");
     assert!(committed.is_subset(&left));
+}
+
+/// Nobody looks at the table while its catalog is away or its pipeline stands still, and that is when the age matters.
+#[test]
+fn claim_ages_while_the_catalog_is_away_and_after_a_stop() {
+    let mut scene = Scene::with_rows("age_of_a_claim", 0..3);
+    let proxy = Proxy::start(Catalog::shared().address(), |_| Fate::Pass);
+    scene.catalog = Some(proxy.uri());
+    let worker = start(vec![scene.spec()]);
+    let age = || worker.scraped("tidemark_claim_age_seconds");
+    let ages = |what: &str| {
+        let before = age().expect("the age of a claim");
+        within(PATIENCE, what, || (age()? >= before + 3).then_some(()));
+    };
+    worker.wait("a claim", |pipeline| claimed(pipeline).is_some());
+    proxy.set_down(true);
+    scene.write(0, 3..4);
+    worker.wait("the outage", |pipeline| {
+        is_kept(pipeline, RunState::Running, Reason::CatalogUnreachable)
+    });
+    ages("the catalog is away");
+    proxy.set_down(false);
+    scene
+        .broker
+        .write(&scene.topic, 0, [(r#"{"id":"x"}"#, "{}")]);
+    worker.wait("the stop", |pipeline| pipeline.state == RunState::Stopped);
+    ages("the pipeline stands still");
+    worker.stop();
+}
+
+/// What is missing before anything is read holds a table of which nothing is known yet; what is there again is over at once.
+#[test]
+fn pipeline_that_cannot_begin_is_held_by_what_is_missing() {
+    let scene = Scene::with_rows("cannot_begin", 0..3);
+    let nobody = "127.0.0.1:1";
+    let absent = format!("topics: [{}-absent]", scene.topic);
+    let with = |change: &dyn Fn(&mut EffectiveSpec)| {
+        let mut spec = scene.spec();
+        change(&mut spec);
+        spec
+    };
+    let secret = SecretRef {
+        name: "nowhere".to_owned(),
+        key: "to-be-found".to_owned(),
+    };
+    let starts = [
+        (
+            Reason::BrokerUnreachable,
+            with(&|spec| nobody.clone_into(&mut spec.source.bootstrap_servers)),
+        ),
+        (
+            Reason::CatalogUnreachable,
+            with(&|spec| spec.sink.catalog.uri = format!("http://{nobody}")),
+        ),
+        (
+            Reason::SecretMissing,
+            with(&|spec| spec.sink.catalog.credential_ref = Some(secret.clone())),
+        ),
+        (
+            Reason::TopicNotFound,
+            Pipeline {
+                topics: &absent,
+                ..scene.pipeline()
+            }
+            .spec(),
+        ),
+    ];
+    for (reason, spec) in starts {
+        let worker = start(vec![spec]);
+        worker.wait(reason.label(), |pipeline| {
+            is_kept(pipeline, RunState::Waiting, reason)
+        });
+        if reason == Reason::TopicNotFound {
+            scene
+                .broker
+                .create_topic(&format!("{}-absent", scene.topic), 1, &[]);
+            worker.wait("the topic", |pipeline| {
+                pipeline.state == RunState::Running
+                    && pipeline.last_error.is_none()
+                    && pipeline.lag.is_some()
+            });
+        }
+        worker.stop();
+    }
+    let refused = start(vec![with(&|spec| spec.worker.replicas = 0)]);
+    refused.wait("the refusal", |pipeline| {
+        is_kept(pipeline, RunState::Stopped, Reason::SpecInvalid)
+    });
+    refused.stop();
+    let suspended = start(vec![with(&|spec| spec.suspend = true)]);
+    suspended.wait("the suspension", |pipeline| {
+        let hold = pipeline.hold.as_ref();
+        hold.is_some_and(|hold| hold.reason == Reason::Suspended) && pipeline.lag.is_none()
+    });
+    suspended.stop();
 }
 
 struct Texts(u64);

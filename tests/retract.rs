@@ -3,22 +3,15 @@
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use tidemark::{
-    api::{quantity::instant, worker::PipelineProgress},
-    process::clock::Clock,
-};
+use tidemark::{api::quantity::instant, process::clock::Clock};
 
 use crate::support::{
     catalog::Catalog,
     kafka::Broker,
-    pipeline::{Pipeline, property, start, table, write},
+    pipeline::{Pipeline, claimed, property, start, table, write},
 };
 
 const CELL_US: i64 = 5_000_000;
-
-fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
-    pipeline.claim.as_ref()?.finalized_before_us
-}
 
 fn ran(command: &str, namespace: &str, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidemark"))

@@ -19,7 +19,7 @@ use crate::support::{
     catalog::Catalog,
     kafka::Broker,
     ledger::Event,
-    pipeline::{Pipeline, property, start, table},
+    pipeline::{Pipeline, claimed, property, start, table},
     wait::pause,
     worker::change,
 };
@@ -30,10 +30,6 @@ const DELAY_US: i64 = 2 * SECOND_US;
 
 fn now_us() -> i64 {
     Clock::system().now_us()
-}
-
-fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
-    pipeline.claim.as_ref()?.finalized_before_us
 }
 
 fn evidence(namespace: &str) -> Option<String> {
@@ -230,12 +226,7 @@ fn a_heartbeat_table_closes_the_cells_of_a_silent_topic() {
         hold.is_some_and(|hold| hold.reason == Reason::ConnectorSilent)
     });
     worker.wait("a heartbeat that ages", |_| {
-        let metrics = worker.metrics.encode();
-        let age = metrics
-            .lines()
-            .find(|line| line.starts_with("tidemark_heartbeat_age_seconds{"))
-            .and_then(|line| line.rsplit(' ').next()?.parse::<i64>().ok());
-        age.is_some_and(|age| age >= 1)
+        worker.scraped("tidemark_heartbeat_age_seconds") >= Some(1)
     });
     worker.stop();
     assert!(on_table(&namespace) <= last_us - DELAY_US);

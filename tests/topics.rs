@@ -17,15 +17,13 @@ use crate::support::{
     judge::{Commit, Sent, judge},
     kafka::Broker,
     ledger::{Ledger, Plan, now_us},
-    pipeline::{PATIENCE, Pipeline, property, reason, start, table, total_records, write},
+    pipeline::{
+        PATIENCE, Pipeline, claimed, is_kept, property, start, table, total_records, write,
+    },
     server::own_name,
     wait::within,
     worker::{self, Worker, ancestry, change, claim, size},
 };
-
-fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
-    pipeline.claim.as_ref()?.finalized_before_us
-}
 
 fn reopened(pipeline: &PipelineProgress) -> Option<ReopenedProgress> {
     pipeline.claim.as_ref()?.reopened
@@ -254,7 +252,7 @@ fn a_topic_that_is_gone_stops_the_pipeline_or_leaves_a_gap() {
     });
     broker.delete_topic(&goes);
     worker.wait("the stop", |pipeline| {
-        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::PartitionGone)
+        is_kept(pipeline, RunState::Stopped, Reason::PartitionGone)
     });
     worker.stop();
     let going_on = Pipeline {

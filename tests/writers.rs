@@ -4,22 +4,15 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 use tidemark::{
-    api::{
-        Reason,
-        worker::{PipelineProgress, RunState},
-    },
+    api::{Reason, worker::RunState},
     process::clock::Clock,
 };
 
 use crate::support::{
     catalog::Catalog,
     kafka::Broker,
-    pipeline::{Pipeline, property, reason, start, table, total_records, write},
+    pipeline::{Pipeline, claimed, is_kept, property, start, table, total_records, write},
 };
-
-fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
-    pipeline.claim.as_ref()?.finalized_before_us
-}
 
 fn writer(command: &str, namespace: &str, further: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_tidemark"))
@@ -101,6 +94,14 @@ impl Regions {
     fn order(&self, command: &str, further: &[&str]) -> Output {
         writer(command, &self.namespace, further)
     }
+
+    /// How many snapshots of the table are by a worker of this name.
+    fn commits_of(&self, worker: &str) -> usize {
+        let table = self.table();
+        let snapshots = table["metadata"]["snapshots"].as_array();
+        let own = |snapshot: &&Value| snapshot["summary"]["tidemark.worker"] == worker;
+        snapshots.into_iter().flatten().filter(own).count()
+    }
 }
 
 /// The claim of the table is the least of both, whoever commits; a pipeline that does not say so may not write beside another.
@@ -115,7 +116,7 @@ fn two_pipelines_share_a_table_and_its_claim_is_the_least_of_both() {
     };
     let refused = start(vec![alone.spec()]);
     refused.wait("the refusal", |pipeline| {
-        pipeline.state == RunState::Stopped && reason(pipeline) == Some(Reason::WriterMismatch)
+        is_kept(pipeline, RunState::Stopped, Reason::WriterMismatch)
     });
     refused.stop();
 
@@ -166,13 +167,20 @@ fn a_drained_writer_holds_nothing_and_is_refused_until_it_is_let_in_again() {
 
     let drained = regions.order("drain", &[&regions.writer(0)]);
     assert_eq!(drained.status.code(), Some(0), "{drained:?}");
+    let again = regions.order("drain", &[&regions.writer(0)]);
+    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(
+        said.contains("is drained already: nothing was done"),
+        "{again:?}"
+    );
+    assert_eq!(regions.commits_of("tidemark writer drain"), 1);
     let now = Clock::system().now_us();
     west.wait("the claim goes on without it", |pipeline| {
         claimed(pipeline) > Some(now)
     });
     let again = start(vec![regions.pipeline(0).spec()]);
     again.wait("the drained one is refused", |pipeline| {
-        pipeline.state == RunState::Waiting && reason(pipeline) == Some(Reason::WriterDrained)
+        is_kept(pipeline, RunState::Waiting, Reason::WriterDrained)
     });
     assert_eq!(property(&regions.table(), "tidemark.epoch"), Some("2"));
 
@@ -188,6 +196,13 @@ fn a_drained_writer_holds_nothing_and_is_refused_until_it_is_let_in_again() {
     let end = regions.table();
     assert_eq!(total_records(&end), 9);
     assert_eq!(property(&end, "tidemark.epoch"), Some("3"));
+    let again = regions.order("undrain", &[&regions.writer(0)]);
+    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(
+        said.contains("is not drained: nothing was done"),
+        "{again:?}"
+    );
+    assert_eq!(regions.commits_of("tidemark writer undrain"), 1);
     let unknown = regions.order("drain", &["nobody"]);
     assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
 

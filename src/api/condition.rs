@@ -193,7 +193,7 @@ pub enum Reason {
     WindowIncomplete,
     /// The window of recent rows still reaches into the cell, and the partition is not caught up.
     PartitionBehind,
-    /// A partition brings no rows, and nobody has said that all of it was read.
+    /// Nobody has read the partition to its end since the cell could close: it brings no rows that would, or no worker reads it.
     PartitionSilent,
     /// The source has shown no heartbeat since the cell ended: its connector may stand still with rows of the cell.
     ConnectorSilent,
@@ -450,10 +450,10 @@ impl Reason {
                 "ends with more commits or once the partition is caught up; a smaller finalization.windowCommits needs fewer"
             }
             Self::PartitionBehind => {
-                "ends when the rows of the partition have passed the cell; if the lag grows, add replicas"
+                "ends when the rows of the partition have passed the cell; if the lag grows, add replicas; one without more rows is closed by the term CaughtUp, where finalization.terms admits it"
             }
             Self::PartitionSilent => {
-                "allow the term CaughtUp in finalization.terms, or find out why the partition cannot be read to its end"
+                "see that a worker runs and what its /progress says: one that reads the partition to its end closes the cell"
             }
             Self::ConnectorSilent => {
                 "start the connector, or check that it writes heartbeats to source.heartbeatTopic or heartbeatTable and that the client may read them"

@@ -8,12 +8,37 @@
 use super::{condition::Reason, progress::HoldProgress, worker};
 use crate::watermark::{Grid, Heartbeats, Held, HeldBy, Hold, State, Term};
 
-impl HoldProgress {
-    /// What holds the next cell of a state, by the clock `now_us`.
+/// What holds the next cell of a table, as of one of its commits: enough to say so at any later instant, when nobody can look at
+/// the table again.
+#[derive(Debug, Clone)]
+pub struct Holding {
+    hold: Hold,
+    grid: Grid,
+    max_delay_us: i64,
+    heartbeats: Heartbeats,
+    newest_heartbeat_us: Option<i64>,
+    /// The newest change is a row of an initial snapshot.
+    snapshot: bool,
+}
+
+impl Holding {
+    /// What holds the next cell of a state.
     #[must_use]
-    pub fn of(hold: &Hold, state: &State, now_us: i64) -> Self {
-        let cell_end_us = cell_end_us(hold, state.policy.grid, now_us);
-        let (partition, term) = match &hold.by {
+    pub fn of(hold: Hold, state: &State) -> Self {
+        Self {
+            hold,
+            grid: state.policy.grid,
+            max_delay_us: state.policy.bounds.max_delay_us,
+            heartbeats: state.policy.heartbeats,
+            newest_heartbeat_us: state.newest_heartbeat_us,
+            snapshot: state.newest_change.is_some_and(|change| change.snapshot),
+        }
+    }
+
+    /// All of it by the clock `now_us`.
+    #[must_use]
+    pub fn at(&self, now_us: i64) -> HoldProgress {
+        let (partition, term) = match &self.hold.by {
             HeldBy::Unanchored { topic, partition } => (Some(format!("{topic}/{partition}")), None),
             HeldBy::Partition {
                 topic,
@@ -25,56 +50,58 @@ impl HoldProgress {
             ),
             _ => (None, None),
         };
-        Self {
-            cell_end_us,
+        HoldProgress {
+            cell_end_us: Some(self.cell_end_us(now_us)),
             partition,
             term,
-            reason: Reason::of_hold(hold, state, cell_end_us, now_us),
-            since_us: hold.since_us,
+            reason: self.reason(now_us),
+            since_us: self.hold.since_us,
         }
     }
-}
 
-/// The end of the cell that is waited for. Without a claim it is the one that the least frontier has entered, and where
-/// nothing is known at all the one that ended last.
-fn cell_end_us(hold: &Hold, grid: Grid, now_us: i64) -> i64 {
-    match (hold.cell_us, hold.reached_us) {
-        (Some(cell_us), _) => grid.end(cell_us),
-        (None, Some(reached_us)) => grid.end(reached_us),
-        (None, None) => grid.floor(now_us),
-    }
-}
-
-impl Reason {
-    /// Why the cell that ends at `cell_end_us` is open.
+    /// The end of the cell that is waited for. Without a claim it is the one that the least frontier has entered, and where
+    /// nothing is known at all the one that ended last.
     #[must_use]
-    pub fn of_hold(hold: &Hold, state: &State, cell_end_us: i64, now_us: i64) -> Self {
-        let due_us = cell_end_us.saturating_add(state.policy.bounds.max_delay_us);
-        match &hold.by {
-            HeldBy::Policy { .. } => Self::PolicyOutdated,
-            HeldBy::NoPartition => Self::NoPartition,
-            HeldBy::NoTerm => Self::SpecInvalid,
-            _ if now_us < due_us => Self::CellOpen,
-            HeldBy::NotAsked | HeldBy::Asked => Self::BrokerNotAsked,
-            HeldBy::Unanchored { .. } => Self::PartitionNew,
-            HeldBy::Clock => Self::CellOpen,
-            HeldBy::Writer { .. } => Self::WriterBehind,
-            HeldBy::Partition { .. }
-                if state.newest_change.is_some_and(|change| change.snapshot) =>
-            {
-                Self::SnapshotRunning
-            }
-            HeldBy::Partition { .. } if !is_alive(state, due_us) => Self::ConnectorSilent,
+    pub fn cell_end_us(&self, now_us: i64) -> i64 {
+        match (self.hold.cell_us, self.hold.reached_us) {
+            (Some(cell_us), _) => self.grid.end(cell_us),
+            (None, Some(reached_us)) => self.grid.end(reached_us),
+            (None, None) => self.grid.floor(now_us),
+        }
+    }
+
+    /// Why the cell is open.
+    #[must_use]
+    pub fn reason(&self, now_us: i64) -> Reason {
+        let due_us = self.cell_end_us(now_us).saturating_add(self.max_delay_us);
+        match &self.hold.by {
+            HeldBy::Policy { .. } => Reason::PolicyOutdated,
+            HeldBy::NoPartition => Reason::NoPartition,
+            HeldBy::NoTerm => Reason::SpecInvalid,
+            _ if now_us < due_us => Reason::CellOpen,
+            HeldBy::NotAsked | HeldBy::Asked => Reason::BrokerNotAsked,
+            HeldBy::Unanchored { .. } => Reason::PartitionNew,
+            HeldBy::Clock => Reason::CellOpen,
+            HeldBy::Writer { .. } => Reason::WriterBehind,
+            HeldBy::Partition { .. } if self.snapshot => Reason::SnapshotRunning,
+            HeldBy::Partition { .. } if !self.is_source_alive(due_us) => Reason::ConnectorSilent,
             HeldBy::Partition { term, .. } => match term {
-                None => Self::WindowIncomplete,
-                Some(Term::Resolved) => Self::WatermarkMissing,
-                Some(Term::Minimum | Term::Percentile) => Self::PartitionBehind,
-                Some(Term::Heartbeat | Term::CaughtUp) => Self::PartitionSilent,
-                Some(Term::Clock) => Self::CellOpen,
+                None => Reason::WindowIncomplete,
+                Some(Term::Resolved) => Reason::WatermarkMissing,
+                Some(Term::Minimum | Term::Percentile) => Reason::PartitionBehind,
+                Some(Term::Heartbeat | Term::CaughtUp) => Reason::PartitionSilent,
+                Some(Term::Clock) => Reason::CellOpen,
             },
         }
     }
 
+    /// Whether the source has shown a heartbeat late enough to close the cell, or shows none at all.
+    fn is_source_alive(&self, due_us: i64) -> bool {
+        self.heartbeats == Heartbeats::None || self.newest_heartbeat_us >= Some(due_us)
+    }
+}
+
+impl Reason {
     /// Why a table's claim does not count. `leads_back`: main's history holds a commit of ours all the same, from which its writer
     /// goes on by itself.
     #[must_use]
@@ -88,11 +115,6 @@ impl Reason {
             Held::Removed | Held::Unreadable(_) => Self::StateUnreadable,
         }
     }
-}
-
-/// Whether the source has shown a heartbeat late enough to close the cell, or shows none at all.
-fn is_alive(state: &State, due_us: i64) -> bool {
-    state.policy.heartbeats == Heartbeats::None || state.newest_heartbeat_us >= Some(due_us)
 }
 
 impl From<Term> for worker::Term {

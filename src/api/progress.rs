@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::{
     condition::{Answer, Condition, ConditionType, Reason},
+    hold::Holding,
     quantity::{instant, iso, iso_option},
     worker::Term,
 };
@@ -64,6 +65,9 @@ pub struct PipelineProgress {
     pub table: String,
     /// Where it stands.
     pub state: RunState,
+    /// Since when it stands there.
+    #[serde(rename = "stateSince", with = "iso")]
+    pub state_since_us: i64,
     /// For how many seconds its loop has not turned, once that is too long: it is stuck, whatever its state says, and
     /// `/healthz` fails.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,13 +80,14 @@ pub struct PipelineProgress {
     /// The table's claim as of the newest commit seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<ClaimProgress>,
-    /// What holds the next cell.
+    /// What holds the next cell: whatever keeps the pipeline from reading or committing, else what the table waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldProgress>,
     /// How far each source partition that this worker reads has got.
     pub partitions: Vec<PartitionProgress>,
-    /// What is still to be read, over all of them.
-    pub lag: LagSummary,
+    /// What was still to be read of them when the brokers were last asked; none while nobody knows.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lag: Option<LagSummary>,
     /// The last commit of this worker.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_commit: Option<CommitProgress>,
@@ -244,10 +249,16 @@ pub struct Interval {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HoldProgress {
-    /// The end of the cell that is waited for.
-    #[serde(rename = "cellEnd", with = "iso")]
-    pub cell_end_us: i64,
-    /// The partition whose frontier is the least, as `topic/partition`; none where the broker or the clock holds.
+    /// The end of the cell that is waited for; none while the table has not been read.
+    #[serde(
+        rename = "cellEnd",
+        with = "iso_option",
+        skip_serializing_if = "Option::is_none",
+        default
+    )]
+    pub cell_end_us: Option<i64>,
+    /// The partition that reading stands still at, else the one whose frontier is the least, as `topic/partition`; none where
+    /// something else holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     /// The term that came closest.
@@ -270,7 +281,7 @@ pub struct PartitionProgress {
     pub partition: i32,
     /// The next offset that the table does not hold.
     pub next_offset: i64,
-    /// The end of the partition when the broker was last asked.
+    /// The end of the partition when the broker was last asked; none while nobody knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_offset: Option<i64>,
     /// A lower bound of the event times that it can still bring.
@@ -316,6 +327,9 @@ pub struct CommitProgress {
 pub struct ErrorProgress {
     /// Which kind.
     pub reason: Reason,
+    /// The partition that it is about, as `topic/partition`, where it is about one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub partition: Option<String>,
     /// The values that belong to it.
     pub message: String,
     /// What to do.
@@ -331,6 +345,7 @@ impl ErrorProgress {
     pub fn new(reason: Reason, message: String, since_us: i64) -> Self {
         Self {
             reason,
+            partition: None,
             message,
             remedy: reason.remedy().to_owned(),
             since_us,
@@ -338,12 +353,69 @@ impl ErrorProgress {
     }
 }
 
+/// What keeps a pipeline from reading or committing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Obstacle {
+    reason: Reason,
+    partition: Option<String>,
+    since_us: i64,
+}
+
 impl PipelineProgress {
+    /// The whole as it is by the clock `now_us`, where the table was last seen to be held by `holding`: what holds the next cell,
+    /// and no more of the lag than is known.
+    #[must_use]
+    pub fn at(mut self, now_us: i64, holding: Option<&Holding>) -> Self {
+        let by_table = holding.map(|holding| holding.at(now_us));
+        let Some(obstacle) = self.obstacle() else {
+            self.hold = by_table;
+            return self;
+        };
+        self.hold = Some(HoldProgress {
+            cell_end_us: by_table.and_then(|hold| hold.cell_end_us),
+            partition: obstacle.partition,
+            term: None,
+            reason: obstacle.reason,
+            since_us: obstacle.since_us,
+        });
+        // Rows go on arriving, and nobody sees them.
+        self.lag = None;
+        for partition in &mut self.partitions {
+            partition.end_offset = None;
+        }
+        self
+    }
+
+    /// Whether something keeps it from reading or committing.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.obstacle().is_some()
+    }
+
+    fn obstacle(&self) -> Option<Obstacle> {
+        let own = |reason| Obstacle {
+            reason,
+            partition: None,
+            since_us: self.state_since_us,
+        };
+        match (self.state, &self.last_error) {
+            (RunState::Suspended, _) => Some(own(Reason::Suspended)),
+            (_, Some(error)) => Some(Obstacle {
+                reason: error.reason,
+                partition: error.partition.clone(),
+                since_us: error.since_us,
+            }),
+            (RunState::Running, None) => None,
+            (RunState::Starting | RunState::Waiting | RunState::Stopped, None) => {
+                Some(own(Reason::Starting))
+            }
+        }
+    }
+
     /// The conditions that follow from where the pipeline stands.
     #[must_use]
     pub fn conditions(&self) -> Vec<Condition> {
         let error = self.last_error.as_ref();
-        let reason = |without| error.map_or(without, |error| error.reason);
         let message = || error.map_or_else(String::new, |error| error.message.clone());
         let invalid = error.is_some_and(|error| error.reason == Reason::SpecInvalid);
         let accepted = if invalid {
@@ -351,18 +423,16 @@ impl PipelineProgress {
         } else {
             (Answer::True, Reason::AsExpected)
         };
-        let ready = match self.state {
-            RunState::Running => (Answer::True, Reason::AsExpected),
-            RunState::Suspended => (Answer::False, Reason::Suspended),
-            RunState::Starting | RunState::Waiting | RunState::Stopped => {
-                (Answer::False, reason(Reason::Starting))
-            }
+        let kept = self.obstacle().map(|obstacle| obstacle.reason);
+        // A session that waits for the end of an outage goes on by itself: what counts of it is whether cells are late.
+        let ready = match (self.state, kept) {
+            (RunState::Running, _) | (_, None) => (Answer::True, Reason::AsExpected),
+            (_, Some(reason)) => (Answer::False, reason),
         };
-        let advancing = match (&self.hold, ready.0) {
-            (_, Answer::False) => (Answer::False, ready.1),
-            (Some(hold), _) if hold.reason == Reason::Idle => (Answer::Unknown, Reason::Idle),
-            (Some(hold), _) if hold.reason != Reason::CellOpen => (Answer::False, hold.reason),
-            _ => (Answer::True, Reason::AsExpected),
+        let advancing = match kept.or(self.hold.as_ref().map(|hold| hold.reason)) {
+            Some(Reason::Idle) => (Answer::Unknown, Reason::Idle),
+            None | Some(Reason::CellOpen) => (Answer::True, Reason::AsExpected),
+            Some(reason) => (Answer::False, reason),
         };
         let suspended = match self.state {
             RunState::Suspended => (Answer::True, Reason::Suspended),
@@ -401,7 +471,11 @@ impl PipelineProgress {
 
 #[cfg(test)]
 mod tests {
+    use strum::IntoEnumIterator;
+
     use super::*;
+    use crate::api::built_in_policy;
+    use crate::watermark::{Identity, State};
 
     fn told(progress: &PipelineProgress, kind: ConditionType) -> (Answer, Reason, String) {
         let conditions = progress.conditions();
@@ -412,26 +486,112 @@ mod tests {
         (condition.status, condition.reason, condition.message)
     }
 
-    #[test]
-    fn stopped_pipeline_is_neither_ready_nor_advancing() {
-        let error = ErrorProgress::new(
-            Reason::TopicNotFound,
-            "topic \"a\" does not exist".into(),
-            0,
-        );
-        let progress = PipelineProgress {
-            state: RunState::Stopped,
-            last_error: Some(error),
-            ..PipelineProgress::default()
+    fn minute(minute: i64) -> i64 {
+        minute * 60_000_000
+    }
+
+    /// A table that nobody has committed to yet.
+    fn holding() -> Holding {
+        let identity = Identity {
+            writer: "shop.orders".to_owned(),
+            cluster_id: "cluster".to_owned(),
+            installation: "here".to_owned(),
+            table_uuid: Uuid::from_u128(7),
+            table_ref: "main".to_owned(),
         };
-        let expected = (
-            Answer::False,
-            Reason::TopicNotFound,
-            "topic \"a\" does not exist".to_owned(),
-        );
-        assert_eq!(told(&progress, ConditionType::Ready), expected);
-        assert_eq!(told(&progress, ConditionType::Advancing), expected);
-        assert_eq!(told(&progress, ConditionType::Accepted).0, Answer::True);
+        let state = State::new(identity, "orders", built_in_policy(), minute(570));
+        Holding::of(state.hold(true), &state)
+    }
+
+    /// Read to its end when the brokers were last asked.
+    fn without_lag(state: RunState) -> PipelineProgress {
+        let partition = PartitionProgress {
+            topic: "orders".to_owned(),
+            partition: 0,
+            next_offset: 7,
+            end_offset: Some(7),
+            frontier_us: None,
+        };
+        PipelineProgress {
+            state,
+            state_since_us: minute(640),
+            partitions: vec![partition],
+            lag: Some(LagSummary::default()),
+            ..PipelineProgress::default()
+        }
+    }
+
+    /// Everything that can stop a pipeline or make it wait, in every state in which it is met: the hold is that and nothing else,
+    /// a lag that nobody knows is not zero, and the conditions say the same.
+    #[test]
+    fn whatever_keeps_a_pipeline_from_its_work_holds_the_next_cell() {
+        use RunState::{Running, Starting, Stopped, Waiting};
+        let (holding, now_us) = (holding(), minute(700));
+        for reason in Reason::iter() {
+            for state in [Starting, Running, Waiting, Stopped] {
+                let partition = Some("orders/0".to_owned());
+                let error = ErrorProgress {
+                    partition: partition.clone(),
+                    ..ErrorProgress::new(reason, "the values".to_owned(), minute(650))
+                };
+                let mut progress = without_lag(state);
+                progress.last_error = Some(error);
+                let progress = progress.at(now_us, Some(&holding));
+                let hold = HoldProgress {
+                    cell_end_us: Some(holding.cell_end_us(now_us)),
+                    partition,
+                    term: None,
+                    reason,
+                    since_us: minute(650),
+                };
+                assert_eq!(progress.hold, Some(hold), "{state}");
+                assert_eq!(progress.lag, None, "{reason} {state}");
+                assert_eq!(progress.partitions[0].end_offset, None, "{reason} {state}");
+                let expected = (Answer::False, reason, "the values".to_owned());
+                if state != Running {
+                    assert_eq!(told(&progress, ConditionType::Ready), expected, "{state}");
+                }
+                // An open cell and silence are no failure, and nothing ends a session by them.
+                if ![Reason::CellOpen, Reason::Idle].contains(&reason) {
+                    assert_eq!(told(&progress, ConditionType::Advancing), expected);
+                }
+                let invalid = reason == Reason::SpecInvalid;
+                let accepted = told(&progress, ConditionType::Accepted).0;
+                assert_eq!(accepted == Answer::False, invalid, "{reason}");
+            }
+        }
+    }
+
+    #[test]
+    fn pipeline_that_has_not_begun_or_is_suspended_is_held_by_that() {
+        for (state, reason) in [
+            (RunState::Starting, Reason::Starting),
+            (RunState::Suspended, Reason::Suspended),
+        ] {
+            let progress = without_lag(state).at(minute(700), None);
+            let hold = progress.hold.as_ref().expect("a hold");
+            assert_eq!((hold.reason, hold.cell_end_us), (reason, None));
+            assert_eq!(hold.since_us, minute(640), "since it stands there");
+            assert_eq!(progress.lag, None);
+            for kind in [ConditionType::Ready, ConditionType::Advancing] {
+                assert_eq!(told(&progress, kind).1, reason);
+            }
+        }
+    }
+
+    /// The hold is by the clock of whoever asks, also where the table was last seen long ago.
+    #[test]
+    fn pipeline_that_runs_is_held_by_its_table() {
+        let holding = holding();
+        let at = |now_us| without_lag(RunState::Running).at(now_us, Some(&holding));
+        let end_us = holding.cell_end_us(minute(640));
+        let due_us = end_us + built_in_policy().bounds.max_delay_us;
+        let reason = |progress: &PipelineProgress| progress.hold.as_ref().map(|hold| hold.reason);
+        assert_eq!(reason(&at(due_us - 1)), Some(Reason::CellOpen));
+        assert_eq!(reason(&at(due_us)), Some(holding.reason(due_us)));
+        assert_ne!(holding.reason(due_us), Reason::CellOpen);
+        assert_eq!(at(due_us).lag, Some(LagSummary::default()));
+        assert_eq!(at(due_us).partitions[0].end_offset, Some(7));
     }
 
     /// Whoever has read the cells has to know which, and that they are not final now.
@@ -475,7 +635,7 @@ mod tests {
     #[test]
     fn open_cell_is_advancing() {
         let hold = HoldProgress {
-            cell_end_us: 0,
+            cell_end_us: Some(0),
             partition: None,
             term: None,
             reason: Reason::CellOpen,

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::quantity::iso;
 use crate::watermark::System;
 
+pub use super::hold::Holding;
 pub use super::progress::{
     AcceptedProgress, AmendedProgress, ClaimProgress, CommitProgress, ErrorProgress, HoldProgress,
     Interval, LagSummary, PartitionProgress, PipelineProgress, Progress, ReopenedProgress,

@@ -43,10 +43,13 @@ pub(super) async fn retract(arguments: Arguments, out: &mut dyn Write) -> Result
     let (settings, table) = sensor::address(&catalog, &arguments.table)?;
     let done = sink::order(&settings, table, (None, order), "tidemark retract").await?;
     let (from, before) = (instant(arguments.from), instant(arguments.before));
+    let commit = done
+        .commit_id
+        .map_or_else(String::new, |id| format!(", commit {id}"));
     writeln!(
         out,
-        "retracted: {} from {from} to before {before}, in epoch {}, commit {}",
-        arguments.table, done.claim.epoch, done.commit_id
+        "retracted: {} from {from} to before {before}, in epoch {}{commit}",
+        arguments.table, done.claim.epoch
     )?;
     Ok(Exit::Ready)
 }

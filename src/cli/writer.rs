@@ -133,18 +133,24 @@ async fn order(arguments: One, order: Order, out: &mut dyn Write) -> Result<Exit
     } = arguments;
     let catalog = catalog.resolve(&table)?;
     let (settings, ident) = sensor::address(&catalog, &table)?;
-    let (verb, who) = match order {
-        Order::Undrain => ("goes on", "tidemark writer undrain"),
-        _ => ("is drained", "tidemark writer drain"),
+    let (verb, already, who) = match order {
+        Order::Undrain => ("goes on", "is not drained", "tidemark writer undrain"),
+        _ => ("is drained", "is drained already", "tidemark writer drain"),
     };
     let done = sink::order(&settings, ident, (Some(&writer), order), who).await?;
     let claim = done.claim.finalized_before_us;
     let claim = claim.map_or_else(|| "nothing".to_owned(), instant);
-    writeln!(
-        out,
-        "writer {writer} of {table} {verb}; the table claims {claim}, in epoch {}, commit {}",
-        done.claim.epoch, done.commit_id
-    )?;
+    let epoch = done.claim.epoch;
+    match done.commit_id {
+        Some(commit_id) => writeln!(
+            out,
+            "writer {writer} of {table} {verb}; the table claims {claim}, in epoch {epoch}, commit {commit_id}"
+        )?,
+        None => writeln!(
+            out,
+            "writer {writer} of {table} {already}: nothing was done; the table claims {claim}, in epoch {epoch}"
+        )?,
+    }
     Ok(Exit::Ready)
 }
 

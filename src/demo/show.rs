@@ -5,6 +5,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use uuid::Uuid;
@@ -23,7 +24,7 @@ use crate::{
         record::Record,
         screen::Screen,
     },
-    process::clock::{Clock, micros},
+    process::clock::Clock,
 };
 
 /// One run, and what has been seen of it.
@@ -65,7 +66,7 @@ impl Show {
     ) -> Result<Picture, Error> {
         let record = feed.shared_record();
         let mut ticks = tokio::time::interval(TICK);
-        let mut give_up_us = i64::MAX;
+        let mut give_up = Duration::MAX;
         for tick in 0u32.. {
             ticks.tick().await;
             let progress = ingest.progress();
@@ -76,11 +77,11 @@ impl Show {
                 if self.cut_short || self.clock.now_us() >= self.span.flow_end_us() {
                     feed.finish().await?;
                     self.stage = Stage::Draining;
-                    give_up_us = self.clock.now_us() + micros(PATIENCE * FACTOR);
+                    give_up = self.clock.monotonic() + PATIENCE * FACTOR;
                 }
             }
             let caught_up = self.stage == Stage::Draining && is_complete(&progress, &record);
-            let over = caught_up || self.clock.now_us() > give_up_us;
+            let over = caught_up || self.clock.monotonic() > give_up;
             if over || tick % TICKS_A_PICTURE == 0 {
                 let picture = self.picture(&progress, &record, feed.is_waiting());
                 screen.show(&picture)?;
@@ -246,7 +247,11 @@ fn covered(claim: &ClaimProgress) -> Option<(Option<i64>, i64)> {
 }
 
 fn hold(hold: &HoldProgress, progress: &PipelineProgress) -> String {
-    let cell = clock(hold.cell_end_us, false);
+    let cell = hold.cell_end_us.map(|us| clock(us, false));
+    let cell = cell.unwrap_or_else(|| "the first hour".to_owned());
+    if progress.is_kept() {
+        return format!("{cell} waits: {}", hold.reason);
+    }
     let text = match &hold.partition {
         Some(name) => {
             let number = name

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 use tracing_subscriber::EnvFilter;
 
+pub mod age;
 pub mod clock;
 pub mod http;
 pub mod secret;

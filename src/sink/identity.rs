@@ -85,13 +85,7 @@ pub(super) fn check(state: &State, seen: &Seen<'_>, context: &Context) -> Result
     let missing = missing(state, seen.topics, &context.names);
     match missing.iter().find(|at| !seen.gone.contains(at)) {
         None => Ok(()),
-        Some(at) => Err(Error::refused(
-            Reason::PartitionGone,
-            format!(
-                "topic \"{}\", partition {}: the table has rows of it, the broker no longer names it",
-                at.topic, at.partition
-            ),
-        )),
+        Some(at) => Err(Error::PartitionGone { at: at.clone() }),
     }
 }
 

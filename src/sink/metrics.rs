@@ -1,7 +1,7 @@
 //! What a worker counts, by pipeline and table.
 //!
 //! Names, units and help texts stand here once. No label holds a key, an offset or free text; partitions are a label of lag
-//! alone, and a pipeline that ends takes its lag with it.
+//! alone. What is only true of a pipeline that is there (its claim, its lag, what it holds) goes with it; counters stay.
 
 use std::fmt;
 use std::hash::Hash;
@@ -17,6 +17,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::ingest::Counted;
 use crate::kafka::TopicPartition;
+use crate::process::age::{Age, AgesBy};
+use crate::process::clock::Clock;
 use crate::watermark::Excluded;
 
 /// From a local catalog's few milliseconds to an outage.
@@ -68,14 +70,14 @@ pub(super) struct WorkerMetrics {
     commits: Family<CommitOutcome, Histogram, fn() -> Histogram>,
     conflicts: Family<Of, Counter>,
     claim: Family<Of, Gauge>,
-    claim_age: Family<Of, Gauge>,
-    heartbeat_age: Family<Of, Gauge>,
+    claim_age: Family<Of, Age, AgesBy>,
+    heartbeat_age: Family<Of, Age, AgesBy>,
     held: Family<Of, Gauge>,
 }
 
 impl WorkerMetrics {
-    /// Registers them all.
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    /// Registers them all; ages are by `clock`.
+    pub(super) fn register(registry: &mut Registry, clock: &Clock) -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(COMMIT_SECONDS);
         let commits = Family::new_with_constructor(histogram);
         let help = "Commit attempts, by outcome";
@@ -98,11 +100,11 @@ impl WorkerMetrics {
             commits,
             conflicts: add.plain("commit_conflicts", "Attempts that another commit preceded"),
             claim: add.with_unit("claim", Unit::Seconds, "Complete before it, since 1970"),
-            claim_age: add.with_unit("claim_age", Unit::Seconds, "Its age at the last look"),
-            heartbeat_age: add.with_unit(
+            claim_age: add.age("claim_age", "How far the clock is past the claim", clock),
+            heartbeat_age: add.age(
                 "heartbeat_age",
-                Unit::Seconds,
-                "Age of the source's newest heartbeat at the last look",
+                "Age of the newest heartbeat that the source was seen to send",
+                clock,
             ),
             held: add.with_unit("held", Unit::Bytes, "Rows and open files in memory"),
         }
@@ -142,6 +144,18 @@ impl Add<'_> {
     ) -> Family<L, M> {
         let family = Family::default();
         self.0.register_with_unit(name, help, unit, family.clone());
+        family
+    }
+
+    fn age<L: EncodeLabelSet + Label>(
+        &mut self,
+        name: &str,
+        help: &str,
+        clock: &Clock,
+    ) -> Family<L, Age, AgesBy> {
+        let family = Family::new_with_constructor(AgesBy(clock.clone()));
+        self.0
+            .register_with_unit(name, help, Unit::Seconds, family.clone());
         family
     }
 }
@@ -231,26 +245,33 @@ impl PipelineMetrics {
             .observe(elapsed.as_secs_f64());
     }
 
-    /// The claim as of a look at it.
-    pub(super) fn claim(&self, claim_us: Option<i64>, now_us: i64) {
-        if let Some(claim_us) = claim_us {
-            self.all
-                .claim
-                .get_or_create(&self.of)
-                .set(claim_us.div_euclid(1_000_000));
-            self.all
-                .claim_age
-                .get_or_create(&self.of)
-                .set((now_us - claim_us).div_euclid(1_000_000));
-        }
+    /// The claim as of a look at it; `None`: there is none.
+    pub(super) fn claim(&self, claim_us: Option<i64>) {
+        let Some(claim_us) = claim_us else {
+            self.all.claim.remove(&self.of);
+            self.all.claim_age.remove(&self.of);
+            return;
+        };
+        self.all
+            .claim
+            .get_or_create(&self.of)
+            .set(claim_us.div_euclid(1_000_000));
+        self.all.claim_age.get_or_create(&self.of).set_of(claim_us);
     }
 
-    /// The source's newest heartbeat as of a look at it.
-    pub(super) fn heartbeat(&self, heartbeat_us: i64, now_us: i64) {
+    /// The source's newest heartbeat.
+    pub(super) fn heartbeat(&self, heartbeat_us: i64) {
         self.all
             .heartbeat_age
             .get_or_create(&self.of)
-            .set((now_us - heartbeat_us).div_euclid(1_000_000));
+            .set_of(heartbeat_us);
+    }
+
+    /// The pipeline is no longer this worker's: nothing is said of it as if it still were.
+    pub(super) fn leave(&self) {
+        self.claim(None);
+        self.all.heartbeat_age.remove(&self.of);
+        self.all.held.remove(&self.of);
     }
 
     /// What is held in memory.
@@ -281,5 +302,82 @@ impl PipelineMetrics {
             topic: at.topic.to_string(),
             partition: at.partition,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Metrics;
+
+    const MINUTE_US: i64 = 60_000_000;
+
+    struct Scene {
+        metrics: Metrics,
+        clock: Clock,
+        orders: PipelineMetrics,
+        other: PipelineMetrics,
+    }
+
+    fn scene() -> Scene {
+        let (metrics, clock) = (Metrics::default(), Clock::system());
+        let all = metrics.register(|registry| WorkerMetrics::register(registry, &clock));
+        Scene {
+            orders: all.pipeline("shop/orders", "shop.orders"),
+            other: all.pipeline("shop/other", "shop.other"),
+            metrics,
+            clock,
+        }
+    }
+
+    impl Scene {
+        /// What is scraped of a metric of `shop/orders`.
+        fn scraped(&self, metric: &str) -> Option<i64> {
+            let page = self.metrics.encode();
+            let series = format!("tidemark_{metric}{{pipeline=\"shop/orders\",");
+            let line = page.lines().find(|line| line.starts_with(&series))?;
+            Some(line.rsplit(' ').next()?.parse().expect("a whole number"))
+        }
+    }
+
+    /// Nobody looks at a table whose catalog is away, and that is when its age matters.
+    #[test]
+    fn ages_go_on_between_two_looks() {
+        let scene = scene();
+        let now_us = scene.clock.now_us();
+        scene.orders.claim(Some(now_us - 7 * MINUTE_US));
+        scene.orders.heartbeat(now_us - MINUTE_US);
+        let ages = || ["claim_age_seconds", "heartbeat_age_seconds"].map(|age| scene.scraped(age));
+        let near = |seconds: i64| Some(seconds)..=Some(seconds + 30);
+        let [claim, heartbeat] = ages();
+        assert!(near(420).contains(&claim), "{claim:?}");
+        assert!(near(60).contains(&heartbeat), "{heartbeat:?}");
+        scene.clock.step(MINUTE_US);
+        let [claim, heartbeat] = ages();
+        assert!(near(480).contains(&claim), "{claim:?}");
+        assert!(near(120).contains(&heartbeat), "{heartbeat:?}");
+    }
+
+    /// A claim that was taken back is not 56 years old, and one of a pipeline that left is nobody's.
+    #[test]
+    fn claim_that_is_not_there_has_no_series() {
+        let scene = scene();
+        let series = || ["claim_seconds", "claim_age_seconds"].map(|name| scene.scraped(name));
+        scene.other.claim(Some(0));
+        assert_eq!(series(), [None, None], "none yet");
+        scene.orders.claim(Some(MINUTE_US));
+        assert_eq!(series()[0], Some(60));
+        scene.orders.claim(None);
+        assert_eq!(series(), [None, None], "taken back");
+        scene.orders.claim(Some(MINUTE_US));
+        scene.orders.heartbeat(MINUTE_US);
+        scene.orders.held(5);
+        scene.orders.leave();
+        assert_eq!(series(), [None, None], "left");
+        for gone in ["heartbeat_age_seconds", "held_bytes"] {
+            assert_eq!(scene.scraped(gone), None, "{gone}");
+        }
+        let page = scene.metrics.encode();
+        assert!(page.contains("pipeline=\"shop/other\""), "{page}");
     }
 }

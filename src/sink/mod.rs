@@ -86,6 +86,15 @@ pub enum Error {
         /// What is wrong with it.
         fault: Fault,
     },
+    /// The broker no longer names a partition that the table has.
+    #[error(
+        "topic \"{}\", partition {}: the table has rows of it, the broker no longer names it",
+        .at.topic, .at.partition
+    )]
+    PartitionGone {
+        /// Which.
+        at: TopicPartition,
+    },
     /// Somebody else has moved partitions of ours.
     #[error("{}", fenced(.lost))]
     Fenced {
@@ -160,7 +169,7 @@ impl Error {
                 lake::Next::Again | lake::Next::Later => Next::Later,
                 lake::Next::AwaitChange | lake::Next::Stop => Next::AwaitChange,
             },
-            Self::Undecodable { .. } => Next::AwaitChange,
+            Self::Undecodable { .. } | Self::PartitionGone { .. } => Next::AwaitChange,
             Self::Refused { reason, .. } => match reason {
                 // Let in again, it goes on by itself.
                 Reason::SecretMissing
@@ -172,6 +181,16 @@ impl Error {
         }
     }
 
+    /// The partition that it is about, where it is about one.
+    fn at(&self) -> Option<TopicPartition> {
+        match self {
+            Self::Kafka(error) => error.at(),
+            Self::Undecodable { at, .. } | Self::PartitionGone { at } => Some(at.clone()),
+            Self::Fenced { lost } => lost.first().map(|lost| lost.at.clone()),
+            _ => None,
+        }
+    }
+
     /// The kind, as `/progress` and the conditions name it.
     #[must_use]
     pub fn reason(&self) -> Reason {
@@ -179,6 +198,7 @@ impl Error {
             Self::Kafka(error) => of_kafka(error),
             Self::Lake(error) => of_lake(error),
             Self::Undecodable { .. } => Reason::Undecodable,
+            Self::PartitionGone { .. } => Reason::PartitionGone,
             Self::Fenced { .. } => Reason::Fenced,
             Self::Refused { reason, .. } => *reason,
             Self::GivenUp => Reason::CommitUnknown,

@@ -32,10 +32,8 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// An order that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ordered {
-    /// The commit that did it.
-    pub commit_id: Uuid,
-    /// Its snapshot.
-    pub snapshot_id: i64,
+    /// The commit that did it; `None`: it was so already.
+    pub commit_id: Option<Uuid>,
     /// What the table claims since.
     pub claim: Claim,
 }
@@ -81,10 +79,17 @@ pub async fn order(
         processors: Vec::new(),
         worker: who.to_owned(),
         clock: clock.clone(),
-        metrics: WorkerMetrics::register(&mut Registry::default()).pipeline(who, who),
+        metrics: WorkerMetrics::register(&mut Registry::default(), &clock).pipeline(who, who),
         handled: std::sync::Mutex::default(),
         telling: tokio::sync::Mutex::default(),
     };
+    let loaded = side.load().await?;
+    if is_done(&order, &loaded.state) && !loaded.is_for_opening() {
+        return Ok(Ordered {
+            commit_id: None,
+            claim: loaded.state.claim(),
+        });
+    }
     let errand = Errand {
         order: Some(order),
         ..Errand::default()
@@ -97,12 +102,20 @@ pub async fn order(
     };
     match settled {
         Outcome::Committed(success) => Ok(Ordered {
-            commit_id: success.commit_id,
-            snapshot_id: success.snapshot_id,
+            commit_id: Some(success.commit_id),
             claim: success.state.claim(),
         }),
         // An order is always worth a commit.
         Outcome::Looked(_) => Err(Error::GivenUp),
+    }
+}
+
+/// Whether a table is as an order asks for; a stretch can be retracted again, for another reason.
+fn is_done(order: &Order, state: &State) -> bool {
+    match order {
+        Order::Retract(_) => false,
+        Order::Drain => state.published.drained,
+        Order::Undrain => !state.published.drained,
     }
 }
 

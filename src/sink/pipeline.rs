@@ -19,8 +19,8 @@ use super::progress::Status;
 use super::session::Session;
 use super::worker::real_now;
 use super::{Error, Next};
+use crate::api::EffectiveSpec;
 use crate::api::worker::{OnGap, RunState};
-use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::{self, TopicPartition};
 use crate::process::clock::{BACKOFF_MOST, Backoff, Clock};
 
@@ -65,6 +65,11 @@ impl Context {
         self.status.pulse().beat(real_now(&self.clock));
     }
 
+    /// Where it stands from now on.
+    pub(super) fn enter(&self, state: RunState) {
+        self.status.enter(state, self.clock.now_us());
+    }
+
     /// The loop will rest so long, in real time.
     fn rest(&self, length: Duration) {
         self.status.pulse().rest(real_now(&self.clock), length);
@@ -73,17 +78,22 @@ impl Context {
 
 /// Keeps a pipeline going until it is told to stop. Blocks its thread.
 pub(super) fn run(context: &Context) {
+    keep_going(context);
+    context.metrics.leave();
+}
+
+fn keep_going(context: &Context) {
     let pipeline = context.spec.id();
     let table = context.spec.sink.table.to_string();
     if context.spec.suspend {
-        context.status.enter(RunState::Suspended);
+        context.enter(RunState::Suspended);
         context.rest(Duration::MAX);
         context.runtime.block_on(context.stop.cancelled());
         return;
     }
     let mut backoff = Backoff::default();
     while !context.stop.is_cancelled() {
-        context.status.enter(RunState::Starting);
+        context.enter(RunState::Starting);
         context.beat();
         let (committed, ended) = run_session(context);
         if committed {
@@ -95,10 +105,12 @@ pub(super) fn run(context: &Context) {
             Err(error) => error,
         };
         remember_truncation(context, &error);
+        if error.reason().voids_claim() {
+            context.status.withdraw();
+            context.metrics.claim(None);
+        }
         let chain = chain(&error);
-        context
-            .status
-            .fail(error.reason(), chain.clone(), context.clock.now_us());
+        context.status.fail(&error, context.clock.now_us());
         let next = if goes_on(context, &error) {
             Next::Later
         } else {
@@ -113,9 +125,7 @@ pub(super) fn run(context: &Context) {
                     error = chain,
                     "the session ended; it begins again"
                 );
-                context
-                    .status
-                    .write(|progress| progress.state = RunState::Waiting);
+                context.enter(RunState::Waiting);
                 backoff.next_delay()
             }
             Next::AwaitChange => {
@@ -127,9 +137,7 @@ pub(super) fn run(context: &Context) {
                     remedy = error.reason().remedy(),
                     "the pipeline stands still"
                 );
-                context
-                    .status
-                    .write(|progress| progress.state = RunState::Stopped);
+                context.enter(RunState::Stopped);
                 BACKOFF_MOST
             }
         };
@@ -166,10 +174,7 @@ fn goes_on(context: &Context, error: &Error) -> bool {
             kafka::Error::PositionLost { .. }
                 | kafka::Error::LogStartMoved { .. }
                 | kafka::Error::LogTruncated { .. }
-        ) | Error::Refused {
-            reason: Reason::PartitionGone,
-            ..
-        }
+        ) | Error::PartitionGone { .. }
     );
     gap && context.spec.source.on_gap == OnGap::Continue
 }

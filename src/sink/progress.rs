@@ -4,17 +4,20 @@
 //! here is the table's, as of a commit, so an old one is still true.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::Error;
+use super::pipeline::chain;
 use super::pulse::Pulse;
 use crate::api::quantity::length;
 use crate::api::worker::{
-    AcceptedProgress, AmendedProgress, ClaimProgress, CommitProgress, ErrorProgress, HoldProgress,
+    AcceptedProgress, AmendedProgress, ClaimProgress, CommitProgress, ErrorProgress, Holding,
     Interval, LagSummary, PartitionProgress, PipelineProgress, ReopenedProgress, RunState,
 };
 use crate::api::{EffectiveSpec, Reason};
-use crate::kafka::TopicPartition;
+use crate::kafka::{self, TopicPartition};
+use crate::lake;
 use crate::watermark::{
     Claim, CompleteFrom, Excluded, Policy, Reopened, State, StepCause, Term, is_current,
 };
@@ -22,9 +25,57 @@ use crate::watermark::{
 /// The shared progress of one pipeline.
 #[derive(Clone)]
 pub(super) struct Status {
-    inner: Arc<Mutex<PipelineProgress>>,
+    inner: Arc<Mutex<Inner>>,
     changed: Arc<dyn Fn() + Send + Sync>,
     pulse: Pulse,
+}
+
+struct Inner {
+    /// Without what depends on the clock of whoever asks.
+    progress: PipelineProgress,
+    /// What holds the next cell, by the newest look at the table.
+    holding: Option<Holding>,
+    /// Whether the last error was met before anything was read.
+    met_opening: bool,
+}
+
+/// What can go wrong, as people are told.
+pub(super) trait Trouble: std::error::Error + 'static {
+    /// The kind.
+    fn reason(&self) -> Reason;
+
+    /// The partition that it is about, where it is about one.
+    fn at(&self) -> Option<TopicPartition>;
+}
+
+impl Trouble for Error {
+    fn reason(&self) -> Reason {
+        self.reason()
+    }
+
+    fn at(&self) -> Option<TopicPartition> {
+        self.at()
+    }
+}
+
+impl Trouble for kafka::Error {
+    fn reason(&self) -> Reason {
+        super::of_kafka(self)
+    }
+
+    fn at(&self) -> Option<TopicPartition> {
+        self.at()
+    }
+}
+
+impl Trouble for lake::Error {
+    fn reason(&self) -> Reason {
+        super::of_lake(self)
+    }
+
+    fn at(&self) -> Option<TopicPartition> {
+        None
+    }
 }
 
 impl Status {
@@ -34,28 +85,47 @@ impl Status {
         spec: &EffectiveSpec,
         changed: Arc<dyn Fn() + Send + Sync>,
         pulse: Pulse,
+        now_us: i64,
     ) -> Self {
         let progress = PipelineProgress {
             pipeline: spec.id(),
             table: spec.sink.table.to_string(),
             spec_hash: spec.hash(),
+            state_since_us: now_us,
             ..PipelineProgress::default()
         };
+        let inner = Inner {
+            progress,
+            holding: None,
+            met_opening: true,
+        };
         Self {
-            inner: Arc::new(Mutex::new(progress)),
+            inner: Arc::new(Mutex::new(inner)),
             changed,
             pulse,
         }
     }
 
-    /// A copy, and whether the loop turns; `now` is the real time that the signs of life are measured in.
+    /// A copy, as it is by the clock `now_us`, and whether the loop turns; `now` is the real time that the signs of life are
+    /// measured in.
     #[must_use]
-    pub(super) fn read(&self, now: Duration) -> PipelineProgress {
-        let progress = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        PipelineProgress {
+    pub(super) fn read(&self, now: Duration, now_us: i64) -> PipelineProgress {
+        let inner = self.lock();
+        let progress = PipelineProgress {
             stuck_seconds: self.pulse.stuck_for(now).map(|silence| silence.as_secs()),
-            ..progress.clone()
-        }
+            ..inner.progress.clone()
+        };
+        progress.at(now_us, inner.holding.as_ref())
+    }
+
+    /// Whether something keeps it from reading or committing.
+    #[must_use]
+    pub(super) fn is_kept(&self) -> bool {
+        self.lock().progress.is_kept()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The signs of life of its loop.
@@ -65,43 +135,53 @@ impl Status {
 
     /// Changes it.
     pub(super) fn write(&self, change: impl FnOnce(&mut PipelineProgress)) {
-        change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.lock().progress);
         (self.changed)();
     }
 
-    /// Where it stands.
-    pub(super) fn enter(&self, state: RunState) {
+    /// Where it stands. Once it runs, what kept it from its start is over, and what of the rest its opening would have met
+    /// again; until brokers have answered nobody knows what is still to be read.
+    pub(super) fn enter(&self, state: RunState, now_us: i64) {
+        if state == RunState::Running {
+            self.heal(Proof::Opened);
+        }
         self.write(|progress| {
-            progress.state = state;
+            if progress.state != state {
+                (progress.state, progress.state_since_us) = (state, now_us);
+            }
+            if state == RunState::Starting {
+                progress.lag = None;
+            }
         });
     }
 
-    /// Something went wrong; tells whether that is news. The same reason keeps its first instant.
-    pub(super) fn fail(&self, reason: Reason, message: String, now_us: i64) -> bool {
-        let mut news = true;
-        self.write(|progress| {
-            let since_us = match &progress.last_error {
-                Some(error) if error.reason == reason => {
-                    news = false;
-                    error.since_us
-                }
-                _ => now_us,
-            };
-            progress.last_error = Some(ErrorProgress::new(reason, message, since_us));
+    /// Something went wrong; tells whether that is news. The same trouble in the same place keeps its first instant.
+    pub(super) fn fail(&self, trouble: &impl Trouble, now_us: i64) -> bool {
+        let reason = trouble.reason();
+        let partition = trouble
+            .at()
+            .map(|at| format!("{}/{}", at.topic, at.partition));
+        let mut inner = self.lock();
+        let before = inner.progress.last_error.as_ref();
+        let same = before.filter(|error| error.reason == reason && error.partition == partition);
+        let since_us = same.map(|error| error.since_us);
+        inner.progress.last_error = Some(ErrorProgress {
+            partition,
+            ..ErrorProgress::new(reason, chain(trouble), since_us.unwrap_or(now_us))
         });
-        news
+        inner.met_opening = inner.progress.state == RunState::Starting;
+        drop(inner);
+        (self.changed)();
+        since_us.is_none()
     }
 
-    /// One side has answered as it should: its last error is over. What stopped a session is over with the first commit.
-    pub(super) fn heal(&self, side: Side) {
-        let mut progress = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let over = progress
-            .last_error
-            .as_ref()
-            .is_some_and(|error| Side::of(error.reason) == side);
-        if over {
-            progress.last_error = None;
-            drop(progress);
+    /// Something has gone well: the last error is over where that proves it.
+    pub(super) fn heal(&self, proof: Proof) {
+        let mut inner = self.lock();
+        let error = inner.progress.last_error.as_ref();
+        if error.is_some_and(|error| proof.settles(error.reason, inner.met_opening)) {
+            inner.progress.last_error = None;
+            drop(inner);
             (self.changed)();
         }
     }
@@ -118,16 +198,26 @@ impl Status {
     }
 
     /// What the table claims, and what holds the next cell.
-    pub(super) fn claimed(&self, state: &State, policy: &Policy, now_us: i64) {
-        self.write(|progress| {
-            progress.policy_revision = Some(state.policy.revision);
-            progress.claim = (!state.is_new()).then(|| claim(&state.claim(), state));
-            let hold = || HoldProgress::of(&state.hold(is_current(state, policy)), state, now_us);
-            progress.hold = (!state.is_new()).then(hold);
-        });
+    pub(super) fn claimed(&self, state: &State, policy: &Policy) {
+        let mut inner = self.lock();
+        inner.progress.policy_revision = Some(state.policy.revision);
+        inner.progress.claim = (!state.is_new()).then(|| claim(&state.claim(), state));
+        let holding = || Holding::of(state.hold(is_current(state, policy)), state);
+        inner.holding = (!state.is_new()).then(holding);
+        drop(inner);
+        (self.changed)();
     }
 
-    /// The partitions that this worker reads.
+    /// What the table claimed no longer counts.
+    pub(super) fn withdraw(&self) {
+        let mut inner = self.lock();
+        inner.progress.claim = None;
+        inner.holding = None;
+        drop(inner);
+        (self.changed)();
+    }
+
+    /// The partitions that this worker reads, and the ends of those that have answered.
     pub(super) fn partitions(
         &self,
         state: &State,
@@ -148,15 +238,7 @@ impl Status {
                 })
             })
             .collect();
-        let behind = |row: &PartitionProgress| {
-            row.end_offset
-                .map_or(0, |end| u64::try_from(end - row.next_offset).unwrap_or(0))
-        };
-        let lag = LagSummary {
-            offsets: rows.iter().map(behind).sum(),
-            partitions_behind: u32::try_from(rows.iter().filter(|row| behind(row) > 0).count())
-                .unwrap_or(u32::MAX),
-        };
+        let lag = lag(&rows);
         self.write(|progress| {
             progress.partitions = rows;
             progress.lag = lag;
@@ -164,24 +246,64 @@ impl Status {
     }
 }
 
-/// Which side an error is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
-    /// Kafka.
-    Source,
-    /// Catalog, storage, and what is on the table.
-    Table,
+/// What is still to be read; `None`: of one partition at least nobody knows, or there is none.
+fn lag(partitions: &[PartitionProgress]) -> Option<LagSummary> {
+    let behind: Option<Vec<u64>> = partitions
+        .iter()
+        .map(|partition| {
+            let behind = partition.end_offset? - partition.next_offset;
+            Some(u64::try_from(behind).unwrap_or(0))
+        })
+        .collect();
+    let behind = behind.filter(|behind| !behind.is_empty())?;
+    let partitions_behind = behind.iter().filter(|offsets| **offsets > 0).count();
+    Some(LagSummary {
+        offsets: behind.iter().sum(),
+        partitions_behind: u32::try_from(partitions_behind).unwrap_or(u32::MAX),
+    })
 }
 
-impl Side {
-    fn of(reason: Reason) -> Side {
-        match reason {
-            Reason::TopicNotFound | Reason::BrokerUnreachable | Reason::BrokerRefused => {
-                Side::Source
-            }
-            _ => Side::Table,
+/// What shows that an error is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// Table and source are open.
+    Opened,
+    /// Kafka has answered as it should.
+    Answered,
+    /// What was under way has come to the table and back.
+    Arrived,
+}
+
+impl Proof {
+    fn settles(self, reason: Reason, met_opening: bool) -> bool {
+        match self {
+            Self::Opened => met_opening || !shows_later(reason),
+            Self::Answered => is_of_source(reason),
+            Self::Arrived => !is_of_source(reason),
         }
     }
+}
+
+fn is_of_source(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::TopicNotFound | Reason::BrokerUnreachable | Reason::BrokerRefused
+    )
+}
+
+/// Whether a pipeline can open, and only meet it when it reads or writes.
+fn shows_later(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Undecodable
+            | Reason::DeadLetterFailed
+            | Reason::SchemaMismatch
+            | Reason::OffsetOutOfRange
+            | Reason::BrokerRefused
+            | Reason::CatalogRefused
+            | Reason::StorageFailed
+            | Reason::Crashed
+    )
 }
 
 /// Rows without a say by the names of the metrics and of `/progress`.

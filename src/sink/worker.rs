@@ -81,7 +81,9 @@ impl Worker {
     /// Outside of a runtime.
     #[must_use]
     pub fn new(settings: WorkerSettings) -> Self {
-        let metrics = settings.metrics.register(WorkerMetrics::register);
+        let metrics = settings
+            .metrics
+            .register(|registry| WorkerMetrics::register(registry, &settings.clock));
         let progress = Progress {
             worker: settings.worker_id.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -171,7 +173,8 @@ impl Worker {
     fn start(&self, spec: EffectiveSpec) -> Running {
         let changed = Arc::clone(&self.changed);
         let pulse = Pulse::new(real_now(&self.settings.clock));
-        let status = Status::new(&spec, Arc::new(move || changed.notify_one()), pulse);
+        let changed: Arc<dyn Fn() + Send + Sync> = Arc::new(move || changed.notify_one());
+        let status = Status::new(&spec, changed, pulse, self.settings.clock.now_us());
         let (stop, abandon) = (CancellationToken::new(), CancellationToken::new());
         let context = Context {
             clock: self.settings.clock.clone(),
@@ -241,7 +244,7 @@ impl Worker {
         }
         self.within(LAST_MOMENT, || gone.iter().all(ended)).await;
         for running in gone.iter().filter(|running| !ended(running)) {
-            let pipeline = running.status.read(Duration::ZERO).pipeline;
+            let pipeline = running.status.read(Duration::ZERO, 0).pipeline;
             tracing::warn!(
                 pipeline,
                 "not stopped in time; the table is as its last commit left it"
@@ -265,9 +268,10 @@ impl Worker {
     }
 
     fn look(&self, now: Duration) -> BTreeMap<String, PipelineProgress> {
+        let now_us = self.settings.clock.now_us();
         lock(&self.running)
             .iter()
-            .map(|(uid, running)| (uid.clone(), running.status.read(now)))
+            .map(|(uid, running)| (uid.clone(), running.status.read(now, now_us)))
             .collect()
     }
 }
@@ -361,7 +365,8 @@ spec:
     #[tokio::test]
     async fn loop_that_has_ended_without_being_told_to_is_stuck() {
         let worker = worker();
-        let status = Status::new(&spec(false), Arc::new(|| ()), Pulse::new(Duration::ZERO));
+        let pulse = Pulse::new(Duration::ZERO);
+        let status = Status::new(&spec(false), Arc::new(|| ()), pulse, 0);
         let running = Running {
             hash: String::new(),
             status,

@@ -5,8 +5,10 @@ use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
 use serde_json::Value;
 use tidemark::{
     api::{
-        EffectiveSpec, Reason, load_manifests,
-        worker::{PipelineProgress, Progress},
+        EffectiveSpec, Reason,
+        condition::{Answer, ConditionType},
+        load_manifests,
+        worker::{PipelineProgress, Progress, RunState},
     },
     process::{Metrics, clock::Clock},
     sink::{GRACE, Worker, WorkerSettings},
@@ -262,6 +264,15 @@ impl Running {
         self.runtime.block_on(self.task).expect("the worker ends");
     }
 
+    /// What a scrape shows now of the first series of a metric.
+    pub(crate) fn scraped(&self, metric: &str) -> Option<i64> {
+        let page = self.metrics.encode();
+        let line = page
+            .lines()
+            .find(|line| line.starts_with(&format!("{metric}{{")))?;
+        Some(line.rsplit(' ').next()?.parse().expect("a whole number"))
+    }
+
     /// Waits until some pipeline's progress is as wanted.
     pub(crate) fn wait(&self, what: &str, wanted: impl Fn(&PipelineProgress) -> bool) {
         within(PATIENCE, what, || {
@@ -288,8 +299,37 @@ impl Running {
     }
 }
 
+/// The table's claim as `/progress` has it.
+pub(crate) fn claimed(pipeline: &PipelineProgress) -> Option<i64> {
+    pipeline.claim.as_ref()?.finalized_before_us
+}
+
 pub(crate) fn reason(pipeline: &PipelineProgress) -> Option<Reason> {
     pipeline.last_error.as_ref().map(|error| error.reason)
+}
+
+/// Whether a pipeline is kept from its work there, for this reason; then all of `/progress` says so: the hold of the next cell, a
+/// lag that nobody knows, the conditions.
+#[track_caller]
+pub(crate) fn is_kept(pipeline: &PipelineProgress, state: RunState, because: Reason) -> bool {
+    if pipeline.state != state || reason(pipeline) != Some(because) {
+        return false;
+    }
+    let error = pipeline.last_error.as_ref().expect("a reason");
+    let hold = pipeline.hold.as_ref().expect("a hold");
+    assert_eq!(
+        (hold.reason, &hold.partition, hold.since_us),
+        (because, &error.partition, error.since_us)
+    );
+    assert_eq!(pipeline.lag, None, "rows may be there that nobody has seen");
+    for condition in pipeline.conditions() {
+        let ready = condition.kind == ConditionType::Ready && state != RunState::Running;
+        if ready || condition.kind == ConditionType::Advancing {
+            let told = (condition.status, condition.reason, &condition.message);
+            assert_eq!(told, (Answer::False, because, &error.message));
+        }
+    }
+    true
 }
 
 pub(crate) fn table(namespace: &str) -> Value {

@@ -285,22 +285,27 @@ fn advancing(
     if found.rank() == 0 {
         return found;
     }
+    let patience_us = situation.reconciled.patience_us;
     let due_us = hold
         .cell_end_us
-        .saturating_add(situation.reconciled.patience_us);
-    if found.status == ConditionStatus::False && situation.now_us < due_us {
+        .map(|end_us| end_us.saturating_add(patience_us));
+    if found.status == ConditionStatus::False && due_us.is_some_and(|us| situation.now_us < us) {
         return Finding::fine();
     }
-    let partition = hold
-        .partition
-        .as_ref()
-        .map(|partition| format!(": partition \"{partition}\""));
+    let cell = hold.cell_end_us.map_or_else(
+        || "the first cell is open".to_owned(),
+        |us| format!("the cell up to {} is open", instant(us)),
+    );
+    // What keeps the worker from it has words of its own.
+    let why = Some(found.message.as_str()).filter(|message| !message.is_empty());
+    let partition = hold.partition.as_ref();
+    let why = why.map(str::to_owned);
+    let why = why.or_else(|| partition.map(|partition| format!("partition \"{partition}\"")));
     Finding {
-        message: format!(
-            "the cell up to {} is open{}",
-            instant(hold.cell_end_us),
-            partition.unwrap_or_default()
-        ),
+        message: match why {
+            Some(why) => format!("{cell}: {why}"),
+            None => cell,
+        },
         ..found
     }
 }

@@ -111,6 +111,7 @@ fn running(claim: Option<ClaimProgress>) -> PipelineProgress {
         table: "shop.orders".into(),
         state: RunState::Running,
         spec_hash: "hash".into(),
+        lag: Some(LagSummary::default()),
         claim,
         ..PipelineProgress::default()
     }
@@ -329,9 +330,11 @@ fn workers_that_have_not_been_asked_yet_change_nothing() {
 fn worst_of_several_workers_counts_and_their_lag_adds_up() {
     let mut case = Case::new();
     case.workers.expect(&["a", "b"], case.now_us);
-    let lag = |offsets| LagSummary {
-        offsets,
-        partitions_behind: 1,
+    let lag = |offsets| {
+        Some(LagSummary {
+            offsets,
+            partitions_behind: 1,
+        })
     };
     case.hears(
         "a",
@@ -420,7 +423,7 @@ fn time_of_a_condition_moves_only_with_its_answer() {
 fn cell_is_held_once_patience_is_over() {
     let mut case = Case::new();
     let hold = HoldProgress {
-        cell_end_us: today("11:00"),
+        cell_end_us: Some(today("11:00")),
         partition: Some("shop.orders/3".into()),
         term: None,
         reason: Reason::PartitionBehind,

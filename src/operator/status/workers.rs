@@ -96,7 +96,7 @@ impl Workers {
         }
         worker.heard = Some((at_us, said));
         let lags = self.by_name.values().map(|worker| match &worker.heard {
-            Some((_, Said::Progress(progress))) => Some(progress.lag.offsets),
+            Some((_, Said::Progress(progress))) => Some(progress.lag?.offsets),
             _ => None,
         });
         // The sum of what some of them have behind would be too little.

@@ -21,7 +21,7 @@ use crate::{
     api::{
         Reason,
         quantity::{Instant, iso, iso_option, length},
-        worker::HoldProgress,
+        worker::Holding,
     },
     watermark::{
         self, Ancestor, HeldBy, Hold, PartitionRecord, PartitionState, Quantile, State, TableView,
@@ -66,7 +66,7 @@ pub struct Why {
     pub release: Vec<Release>,
     /// What a person can do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<&'static str>,
+    pub remedy: Option<String>,
     /// The commit that all of this is as of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub as_of: Option<AsOf>,
@@ -236,7 +236,7 @@ fn refused(table: &str, reason: Reason, problem: &str) -> Why {
         reason: Some(reason),
         meaning: reason.get_documentation(),
         sentence: format!("{table} has a claim that does not count: {problem}."),
-        remedy: Some(reason.remedy()),
+        remedy: Some(reason.remedy().to_owned()),
         release: Vec::new(),
         ..nothing(table)
     }
@@ -250,20 +250,30 @@ fn explain(
     now_us: i64,
 ) -> Why {
     let hold = state.hold(true);
-    let progress = HoldProgress::of(&hold, state, now_us);
-    let (grid, reason) = (state.policy.grid, progress.reason);
-    let before_us = progress.cell_end_us;
+    let holding = Holding::of(hold.clone(), state);
+    let (grid, reason) = (state.policy.grid, holding.reason(now_us));
+    let before_us = holding.cell_end_us(now_us);
     let cell = Cell {
         name: grid.last_final(before_us),
         from_us: grid.floor(before_us.saturating_sub(1)),
         before_us,
     };
     let holder = holder(&hold, state, own);
-    let sentence = format!(
+    let mut sentence = format!(
         "{} of {table} is open: {}.",
         cell.name,
         sentence(&hold, &holder)
     );
+    let mut remedy = reason.remedy().to_owned();
+    let due_us = before_us.saturating_add(state.policy.bounds.max_delay_us);
+    if let Some(last_us) = last_commit_us(own).filter(|us| *us < due_us && asks_for_commit(reason))
+    {
+        sentence = format!(
+            "{sentence} The last commit is of {}, before that could be.",
+            Instant(last_us)
+        );
+        WITHOUT_COMMITS.clone_into(&mut remedy);
+    }
     Why {
         table: table.to_owned(),
         standing: if claimed_us.is_some() {
@@ -279,11 +289,33 @@ fn explain(
         since_us: Some(hold.since_us),
         release: frontiers::release(&hold, state, before_us),
         held_by: Some(holder),
-        remedy: Some(reason.remedy()),
+        remedy: Some(remedy),
         as_of: own.first().map(|(_, newest)| as_of(newest)),
         partitions: frontiers::frontiers(state),
         foreign: Vec::new(),
     }
+}
+
+/// What a person does where nobody has committed since the cell could close: no setting would help.
+const WITHOUT_COMMITS: &str = "see that a worker runs, and what its /progress says: nobody has committed since the cell could close";
+
+/// Whether a worker that reads what there is would end it by a commit.
+fn asks_for_commit(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::BrokerNotAsked
+            | Reason::PartitionNew
+            | Reason::WindowIncomplete
+            | Reason::PartitionBehind
+            | Reason::PartitionSilent
+    )
+}
+
+fn last_commit_us(own: &[(i64, OwnSummary)]) -> Option<i64> {
+    let commits = own
+        .iter()
+        .map(|(_, summary)| summary.record.committed_at_us);
+    commits.max()
 }
 
 fn as_of(newest: &OwnSummary) -> AsOf {
@@ -523,6 +555,22 @@ mod tests {
         assert_eq!(first, ["orders/0", "orders/1"], "the least first");
     }
 
+    /// To a stopped worker no setting helps: it is that which is to be told, and the last thing that was heard of it.
+    #[test]
+    fn worker_that_has_stopped_is_what_a_person_has_to_see_to() {
+        let stopped = why(&table().record, minute(690));
+        assert!(asks_for_commit(stopped.reason.unwrap()), "{stopped:?}");
+        assert_eq!(stopped.remedy.as_deref(), Some(WITHOUT_COMMITS));
+        let told = "The last commit is of 2026-11-30T10:12:00Z, before that could be.";
+        assert!(stopped.sentence.ends_with(told), "{}", stopped.sentence);
+        // One that runs, and is held by a partition without rows.
+        let mut table = table();
+        table.commit(672, &[(1, vec![671])], &[]);
+        let held = why(&table.record, minute(690));
+        assert_eq!(held.remedy.as_deref(), held.reason.map(Reason::remedy));
+        assert!(!held.sentence.contains("last commit"), "{}", held.sentence);
+    }
+
     /// A cell that is not over alarms nobody, whoever is behind.
     #[test]
     fn cell_is_simply_open_until_its_end_and_the_delay_have_passed() {
@@ -557,6 +605,6 @@ mod tests {
             (why.standing, why.reason),
             (Standing::Held, Some(Reason::TableRecreated))
         );
-        assert_eq!(why.remedy, Some(Reason::TableRecreated.remedy()));
+        assert_eq!(why.remedy.as_deref(), Some(Reason::TableRecreated.remedy()));
     }
 }

@@ -58,7 +58,7 @@ pub fn text(why: &Why, layout: &Layout) -> String {
             .map_or_else(String::new, |term| format!("{term}: "));
         facts.push(("released by", format!("{or}{by}{}", release.needs)));
     }
-    facts.extend(why.remedy.map(|remedy| ("what to do", remedy.to_owned())));
+    facts.extend(why.remedy.clone().map(|remedy| ("what to do", remedy)));
     if let Some(as_of) = &why.as_of {
         let (id, writer, worker) = (&as_of.commit_id, &as_of.writer, &as_of.worker);
         let at = ago(as_of.at_us);

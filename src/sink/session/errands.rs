@@ -20,9 +20,9 @@ use crate::sink::commit::{Outcome, Success};
 use crate::sink::errand::Errand;
 use crate::sink::identity::{check_incarnations, incarnations};
 use crate::sink::pipeline::{Context, chain};
-use crate::sink::progress::{Side, evidence, reason_of_step};
+use crate::sink::progress::{Proof, Status, Trouble, evidence, reason_of_step};
 use crate::sink::question::{Answer, PATIENCE, known};
-use crate::sink::{Error, of_kafka, of_lake, open};
+use crate::sink::{Error, open};
 use crate::watermark::{Excluded, HeldBy, Published, contract, is_current};
 
 /// Looks at a claim that could rise before nobody is left who may raise it.
@@ -63,20 +63,14 @@ impl Session<'_> {
                 .any(|news| news.topic == *topic && news.end_offset > news.start_offset)
         });
         let task = self.context.runtime.spawn(async move {
-            let told = |reason: Reason, error: &(dyn std::error::Error + 'static)| {
-                let text = chain(error);
-                // Once an outage: it is tried again all the while.
-                if status.fail(reason, text.clone(), clock.now_us()) {
-                    tracing::warn!(pipeline = %id, reason = reason.label(), error = text, "a commit waits");
-                }
-            };
+            let waits = Waits { id, status, clock };
             if errand.batch.is_some()
-                && let Err(error) = verify(inquirer, known, &limit, &told).await
+                && let Err(error) = verify(inquirer, known, &limit, &waits).await
             {
                 side.discard(&errand).await;
                 return Err(error);
             }
-            let told = |error: &lake::Error| told(of_lake(error), error);
+            let told = |error: &lake::Error| waits.for_end_of(error);
             side.settle(&errand, &limit, &told).await
         });
         self.under_way = Some(UnderWay {
@@ -136,7 +130,7 @@ impl Session<'_> {
         let outcome = ended.map_err(|error| Error::crashed(&error))??;
         let now = self.context.clock.monotonic();
         if !self.poisoned {
-            self.context.status.heal(Side::Table);
+            self.context.status.heal(Proof::Arrived);
         }
         match outcome {
             Outcome::Looked(state) => self.state = *state,
@@ -298,6 +292,22 @@ pub(super) fn note_step(context: &Context, epoch: u64, published: &Published) {
     }
 }
 
+/// A commit that waits for the end of an outage.
+struct Waits {
+    id: String,
+    status: Status,
+    clock: Clock,
+}
+
+impl Waits {
+    /// Said once an outage: it is tried again all the while.
+    fn for_end_of(&self, error: &impl Trouble) {
+        if self.status.fail(error, self.clock.now_us()) {
+            tracing::warn!(pipeline = %self.id, reason = error.reason().label(), error = chain(error), "a commit waits");
+        }
+    }
+}
+
 /// Makes sure that everything read came from the topics whose offsets the table counts. The client reads on without a word in
 /// a topic that was deleted and created anew while it read (librdkafka 2.12.1), so the ids are asked after the last row and
 /// before the commit; an id never comes back.
@@ -305,7 +315,7 @@ async fn verify(
     inquirer: Arc<Inquirer>,
     known: BTreeMap<String, Uuid>,
     limit: &CancellationToken,
-    told: &(dyn Fn(Reason, &(dyn std::error::Error + 'static)) + Sync),
+    waits: &Waits,
 ) -> Result<(), Error> {
     if known.is_empty() {
         return Ok(());
@@ -320,7 +330,7 @@ async fn verify(
             Err(error) if error.next() == kafka::Next::Later => error,
             Err(error) => return Err(error.into()),
         };
-        told(of_kafka(&error), &error);
+        waits.for_end_of(&error);
         tokio::select! {
             () = tokio::time::sleep(backoff.next_delay()) => {}
             () = limit.cancelled() => return Err(Error::GivenUp),

@@ -71,6 +71,7 @@ impl Session<'_> {
         self.source.release(partitions)?;
         for at in partitions {
             self.ingest.end(at);
+            self.ends.remove(at);
             self.context.metrics.forget(at);
         }
         if lost {

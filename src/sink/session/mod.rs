@@ -27,7 +27,7 @@ use super::heartbeat::SourceHeartbeat;
 use super::identity::{self, Seen};
 use super::ingest::{CHUNK, Ingest};
 use super::pipeline::{Context, chain};
-use super::progress::Side;
+use super::progress::{Proof, Trouble};
 use super::question::{Answer, PATIENCE, Question, known};
 use super::{Error, open};
 use crate::kafka::{self, Event, Inquirer, Source, StartFrom, TopicPartition, Topics};
@@ -105,9 +105,7 @@ impl Session<'_> {
         if ended.is_err() {
             self.ingest.give_up();
         }
-        for (at, _) in self.ingest.delivered() {
-            self.context.metrics.forget(&at);
-        }
+        self.forget_ends();
         (self.committed, ended)
     }
 
@@ -167,7 +165,7 @@ impl Session<'_> {
             Event::Failed(error) => match error.next() {
                 // librdkafka goes on trying; the partitions it cannot read hold the claim.
                 kafka::Next::Later if !matches!(error, kafka::Error::Fatal { .. }) => {
-                    self.fail(&Error::Kafka(error));
+                    self.fail(&error);
                 }
                 _ => return Err(self.explain(error)),
             },
@@ -223,6 +221,9 @@ impl Session<'_> {
     /// Looks at what is under way, and begins what is due.
     fn turn(&mut self) -> Result<(), Error> {
         let now = self.context.clock.monotonic();
+        if self.context.status.is_kept() {
+            self.forget_ends();
+        }
         if let Some(jump_us) = self.watch.look(&self.context.clock) {
             tracing::warn!(pipeline = %self.context.spec.id(), jump_ms = jump_us / 1000, "the wall clock jumped; questions are asked again");
             self.answer = None;
@@ -304,13 +305,13 @@ impl Session<'_> {
         let mut answer = match self.context.runtime.block_on(asking.task) {
             Ok(Ok(mut answer)) => {
                 match answer.unheard.take() {
-                    None => self.context.status.heal(Side::Source),
-                    Some(error) => self.fail(&Error::Kafka(error)),
+                    None => self.context.status.heal(Proof::Answered),
+                    Some(error) => self.fail(&error),
                 }
                 answer
             }
             Ok(Err(error)) => {
-                self.fail(&Error::Kafka(error));
+                self.fail(&error);
                 Answer::none()
             }
             Err(error) => return Err(Error::crashed(&error)),
@@ -331,10 +332,9 @@ impl Session<'_> {
         }
         let heartbeats = answer.ends.values().filter_map(|end| end.heartbeat_us);
         if let Some(heartbeat_us) = heartbeats.max() {
-            let now_us = self.context.clock.now_us();
-            self.context.metrics.heartbeat(heartbeat_us, now_us);
+            self.context.metrics.heartbeat(heartbeat_us);
         }
-        self.show_partitions(&answer);
+        self.hear_ends(&answer);
         self.take_back(&mut answer)?;
         self.answer = Some((answer, now));
         Ok(())
@@ -380,40 +380,47 @@ impl Session<'_> {
     }
 
     /// Something outside is missing, and it is tried again by itself: said once.
-    fn fail(&self, error: &Error) {
-        let (reason, text) = (error.reason(), chain(error));
-        let now_us = self.context.clock.now_us();
-        if self.context.status.fail(reason, text.clone(), now_us) {
-            tracing::warn!(pipeline = %self.context.spec.id(), reason = reason.label(), error = text, "it is tried again");
+    fn fail(&self, error: &impl Trouble) {
+        if self.context.status.fail(error, self.context.clock.now_us()) {
+            tracing::warn!(pipeline = %self.context.spec.id(), reason = error.reason().label(), error = chain(error), "it is tried again");
         }
     }
 
     fn show(&self) {
-        let now_us = self.context.clock.now_us();
-        self.context
-            .status
-            .claimed(&self.state, &self.side.policy, now_us);
+        self.context.status.claimed(&self.state, &self.side.policy);
         self.context
             .metrics
-            .claim(self.state.published.finalized_before_us, now_us);
+            .claim(self.state.published.finalized_before_us);
+        self.show_partitions();
     }
 
-    fn show_partitions(&mut self, answer: &Answer) {
-        let heard = answer
-            .ends
-            .iter()
-            .map(|(at, end)| (at.clone(), end.high_watermark));
-        self.ends.extend(heard);
-        let ends = &self.ends;
+    /// Takes in how far the partitions reach. Of one whose leader is silent the last answer tells nothing any more.
+    fn hear_ends(&mut self, answer: &Answer) {
+        self.forget_ends();
+        let heard = answer.ends.iter();
+        self.ends = heard
+            .map(|(at, end)| (at.clone(), end.high_watermark))
+            .collect();
+        self.show_partitions();
+    }
+
+    /// What was heard of the partitions' ends is no longer what is true of them.
+    fn forget_ends(&mut self) {
+        for at in std::mem::take(&mut self.ends).into_keys() {
+            self.context.metrics.forget(&at);
+        }
+    }
+
+    fn show_partitions(&self) {
         let own = self.ingest.delivered();
-        self.context.status.partitions(&self.state, ends, &own);
+        self.context
+            .status
+            .partitions(&self.state, &self.ends, &own);
         for (at, _) in &own {
-            let next = self
-                .state
-                .partition(&at.topic, at.partition)
-                .map(|known| known.next_offset);
-            if let (Some(next), Some(end)) = (next, ends.get(at)) {
-                self.context.metrics.lag(at, (end - next).max(0));
+            let known = self.state.partition(&at.topic, at.partition);
+            if let (Some(known), Some(end)) = (known, self.ends.get(at)) {
+                let lag = (end - known.next_offset).max(0);
+                self.context.metrics.lag(at, lag);
             }
         }
     }

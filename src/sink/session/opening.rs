@@ -33,7 +33,7 @@ use crate::sink::load::Loaded;
 use crate::sink::pipeline::Context;
 use crate::sink::question::{PATIENCE, anchors, asked_partitions, known, partitions};
 use crate::sink::standing::Leave;
-use crate::sink::{Error, of_lake, open};
+use crate::sink::{Error, open};
 use crate::watermark::{self, Anchor, Identity, Origin, Policy, State, keep_offsets};
 
 /// How long a partition may be missing in the answers, at most, until it counts as gone.
@@ -120,8 +120,8 @@ impl<'c> Session<'c> {
                 self.subscribe()?;
             }
         }
-        context.status.enter(RunState::Running);
         self.show();
+        context.enter(RunState::Running);
         tracing::info!(
             pipeline = %context.spec.id(), table = %context.spec.sink.table, partitions = known(&self.state).len(),
             policy_revision = self.side.policy.revision, "reading",
@@ -362,9 +362,7 @@ fn carry_out(
         .block_on(side.settle(errand, &context.stop, &|error| {
             // An outage is waited out here, however long.
             context.beat();
-            context
-                .status
-                .fail(of_lake(error), error.to_string(), context.clock.now_us());
+            context.status.fail(error, context.clock.now_us());
         }))?;
     match outcome {
         Outcome::Committed(success) => {
