@@ -25,10 +25,10 @@ use support::{
     cpu::{self, Process},
     folder,
     kafka::Server,
-    policy::policy,
     say,
 };
 use tidemark::{
+    api::built_in_policy,
     lake::{
         catalog::{self, CatalogKind, CatalogSettings},
         commit::{Append, commit, commit_by_hand},
@@ -217,7 +217,7 @@ impl<'r> Bench<'r> {
             writer: TableWriter::new(&table, WriterSettings::default(), handle)
                 .expect("a table that can be written"),
             ident,
-            policy: policy(),
+            policy: built_in_policy(),
             clock: Clock::system(),
             location: None,
         }

@@ -19,10 +19,10 @@ use support::{
     kafka::{Broker, MOCK_ROWS},
     part, per_row,
     pipeline::{Place, Worker},
-    policy::policy,
     rows, say,
 };
 use tidemark::{
+    api::built_in_policy,
     cdc::Rows,
     sink::{EventTimeStatistics, EventTimes, Known, Reading},
     watermark::{
@@ -111,7 +111,7 @@ fn pipeline(place: &Place, bootstrap: &str, row_count: u32) -> f64 {
 
 fn watermark(arguments: &Arguments) -> Value {
     let folder = Path::new(arguments.text("folder"));
-    let mut run = Run::new(policy());
+    let mut run = Run::new(built_in_policy());
     rows::decode(folder, arguments.number("rows", 0), |rows| {
         run.flush(rows);
         drop(rows.finish());

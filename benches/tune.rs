@@ -9,8 +9,9 @@ mod support;
 
 use std::borrow::Cow;
 
-use support::{Arguments, cpu, cpu::thread_ns, policy::policy, say};
+use support::{Arguments, cpu, cpu::thread_ns, say};
 use tidemark::{
+    api::built_in_policy,
     sensor::tune::tune,
     watermark::{
         Ancestor, Anchor, AskedPartitions, CellCounts, Contribution, Excluded, Identity, Kept,
@@ -52,7 +53,7 @@ fn main() {
 
 /// The snapshots of a table, newest first: a commit a minute, with rows of the minutes before it in every partition.
 fn lineage(partitions: i32, commits: i64) -> Lineage<'static> {
-    let policy = policy();
+    let policy = built_in_policy();
     let identity = Identity {
         writer: "shop.orders".to_owned(),
         cluster_id: "cluster".to_owned(),
@@ -125,7 +126,7 @@ fn news(state: &State, partitions: i32, number: i64) -> Contribution {
         }),
         rows: 100 * u64::from(partitions.unsigned_abs()),
         excluded: Excluded::default(),
-        cells: CellCounts::new(policy().grid, None),
+        cells: CellCounts::new(built_in_policy().grid, None),
         event_times: None,
     }
 }

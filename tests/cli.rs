@@ -12,16 +12,15 @@ use iceberg::{
     table::Table,
 };
 use tidemark::{
-    api::{EffectiveSpec, quantity::parse_instant_us},
+    api::{EffectiveSpec, built_in_policy, quantity::parse_instant_us},
     lake::{
         catalog::{CatalogKind, CatalogSettings, open},
         commit::{Append, commit},
         table::{Column, Partitioning, TableSpec, open_or_create},
     },
     watermark::{
-        Advanced, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Excluded,
-        FromRule, Grid, Heartbeats, Identity, LateData, OnJoin, Origin, PartitionNews, Policy,
-        State, Term, advance, contract,
+        Advanced, Anchor, AskedEnd, AskedPartitions, CellCounts, Contribution, Excluded, Identity,
+        Origin, PartitionNews, State, advance, contract,
     },
 };
 use uuid::Uuid;
@@ -68,14 +67,13 @@ fn version_names_the_commit() {
 #[test]
 fn definitions_are_those_in_the_repository() {
     let (code, out, _) = ran(&["crds"]);
-    let kept = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/crds/ingestionpipelines.tidemark.dev.yaml"
-    );
-    assert_eq!(
-        (code, out),
-        (0, format!("---\n{}", fs::read_to_string(kept).unwrap()))
-    );
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
+    let files = fs::read_dir(folder).unwrap();
+    let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+    files.sort();
+    let kept = files.iter().map(|file| fs::read_to_string(file).unwrap());
+    let kept: String = kept.flat_map(|text| ["---\n".to_owned(), text]).collect();
+    assert_eq!((code, out), (0, kept));
 }
 
 #[test]
@@ -127,7 +125,7 @@ fn missing_table_is_not_an_unreachable_catalog() {
         "wait",
         "shop.orders",
         "--before",
-        "2026-11-30T13:00Z",
+        "2025-11-30T13:00Z",
         "--timeout",
         "1m",
     ];
@@ -135,31 +133,9 @@ fn missing_table_is_not_an_unreachable_catalog() {
     assert_eq!(code, 3, "{told}");
 }
 
+/// An instant of a day that is over for good, whenever the test runs: a cell of it that is open has a cause.
 fn at(time: &str) -> i64 {
-    parse_instant_us(&format!("2026-11-30T{time}:00Z")).unwrap()
-}
-
-/// A table of one topic with one partition, in hours, with lateness 5m, delay 10m and skew 5m.
-fn policy() -> Policy {
-    let minutes = |minutes: i64| minutes * 60_000_000;
-    Policy {
-        revision: 1,
-        grid: Grid::new(minutes(60)).unwrap(),
-        bounds: Bounds {
-            allowed_lateness_us: minutes(5),
-            max_delay_us: minutes(10),
-            max_future_skew_us: minutes(5),
-            max_age_us: None,
-        },
-        window_commits: 3,
-        window_duration_us: 0,
-        terms: [Term::Minimum, Term::CaughtUp].into(),
-        quantile: None,
-        heartbeats: Heartbeats::None,
-        complete_from: FromRule::Derived,
-        late_data: LateData::Notify,
-        on_join: OnJoin::Reopen,
-    }
+    parse_instant_us(&format!("2025-11-30T{time}:00Z")).unwrap()
 }
 
 fn news(time: &str) -> Contribution {
@@ -179,7 +155,7 @@ fn news(time: &str) -> Contribution {
         }),
         rows: 0,
         excluded: Excluded::default(),
-        cells: CellCounts::new(policy().grid, None),
+        cells: CellCounts::new(built_in_policy().grid, None),
         event_times: None,
     }
 }
@@ -237,8 +213,8 @@ async fn claimed_table(catalog: &dyn Catalog, ident: &TableIdent) -> Table {
         at_us: at("09:10"),
     });
     let anchored = advance(
-        &State::new(identity, "orders", policy(), at("09:10")),
-        &policy(),
+        &State::new(identity, "orders", built_in_policy(), at("09:10")),
+        &built_in_policy(),
         &first,
     )
     .unwrap();
@@ -261,11 +237,43 @@ async fn claimed_table(catalog: &dyn Catalog, ident: &TableIdent) -> Table {
             delivered: 7,
         }),
     });
-    let caught_up = advance(&anchored.state, &policy(), &second).unwrap();
+    let caught_up = advance(&anchored.state, &built_in_policy(), &second).unwrap();
     committed(catalog, &table, &caught_up, &second).await
 }
 
-/// The tables `orders` with a claim, `copy` with the same properties, and `fresh` with nothing, in a SQLite catalog.
+/// The tables `orders` with a claim, `copy` with the same properties, `fresh` with nothing and `gobblin` with the word of another
+/// system, in a SQLite catalog of a test's own.
+struct Tables {
+    folder: tempfile::TempDir,
+}
+
+impl Tables {
+    fn lay() -> Self {
+        let tables = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        lay_tables(tables.folder.path(), &tables.warehouse());
+        tables
+    }
+
+    fn warehouse(&self) -> String {
+        format!("file://{}", self.folder.path().display())
+    }
+
+    /// Runs a command, whose arguments have no spaces, against them: exit code, standard output and standard error.
+    fn asked(&self, arguments: &str) -> (i32, String, String) {
+        let (uri, warehouse) = (sqlite(self.folder.path()), self.warehouse());
+        let mut arguments: Vec<&str> = arguments.split(' ').collect();
+        arguments.extend(["--catalog-uri", &uri, "--warehouse", &warehouse]);
+        ran(&arguments)
+    }
+
+    /// What it says.
+    fn told(&self, arguments: &str) -> String {
+        self.asked(arguments).1
+    }
+}
+
 fn lay_tables(folder: &Path, warehouse: &str) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -296,7 +304,7 @@ fn lay_tables(folder: &Path, warehouse: &str) {
             .unwrap();
         // As Gobblin leaves it: complete before 12:00 by its counts.
         let gobblin = TableSpec {
-            properties: [("completionWatermark".into(), "1796040000000".into())].into(),
+            properties: [("completionWatermark".into(), "1764504000000".into())].into(),
             ..table_spec()
         };
         open_or_create(&*catalog, &ident("gobblin"), &gobblin)
@@ -308,16 +316,8 @@ fn lay_tables(folder: &Path, warehouse: &str) {
 /// A shell goes on or stops by these numbers.
 #[test]
 fn exit_codes_answer_the_question() {
-    let folder = tempfile::tempdir().unwrap();
-    let warehouse = format!("file://{}", folder.path().display());
-    lay_tables(folder.path(), &warehouse);
-    let uri = sqlite(folder.path());
-    let asked = |arguments: &str| {
-        let mut arguments: Vec<&str> = arguments.split(' ').collect();
-        arguments.extend(["--catalog-uri", &uri, "--warehouse", &warehouse]);
-        ran(&arguments)
-    };
-    let day = "2026-11-30T";
+    let tables = Tables::lay();
+    let day = "2025-11-30T";
     let cases = [
         ("get shop.orders".to_owned(), 0),
         ("get shop.fresh".to_owned(), 1),
@@ -366,35 +366,23 @@ fn exit_codes_answer_the_question() {
         ),
     ];
     for (arguments, expected) in cases {
-        let (code, out, told) = asked(&arguments);
+        let (code, out, told) = tables.asked(&arguments);
         assert_eq!(code, expected, "{arguments}\n{out}{told}");
     }
-    let (_, out, _) = asked("get shop.orders");
-    let sentence = "shop.orders holds every row with an event time from 2026-11-30T10:00:00Z to before 2026-11-30T12:00:00Z.";
+    let out = tables.told("get shop.orders");
+    let sentence = "shop.orders holds every row with an event time from 2025-11-30T10:00:00Z to before 2025-11-30T12:00:00Z.";
     assert_eq!(out.lines().next(), Some(sentence), "{out}");
-    let (_, out, _) = asked("get shop.orders -o json");
+    let out = tables.told("get shop.orders -o json");
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(report["finalizedBefore"], "2026-11-30T12:00:00Z");
+    assert_eq!(report["finalizedBefore"], "2025-11-30T12:00:00Z");
     assert_eq!(report["evidence"], serde_json::json!(["caught-up"]));
-}
-
-/// Runs against the tables of [`lay_tables`].
-fn asked(folder: &Path, arguments: &str) -> (i32, String, String) {
-    let (uri, warehouse) = (sqlite(folder), format!("file://{}", folder.display()));
-    let mut arguments: Vec<&str> = arguments.split(' ').collect();
-    arguments.extend(["--catalog-uri", &uri, "--warehouse", &warehouse]);
-    ran(&arguments)
 }
 
 /// What others left counts for whoever says so, and never beside a claim of ours.
 #[test]
 fn foreign_word_counts_by_choice_only() {
-    let folder = tempfile::tempdir().unwrap();
-    lay_tables(
-        folder.path(),
-        &format!("file://{}", folder.path().display()),
-    );
-    let day = "2026-11-30T";
+    let tables = Tables::lay();
+    let day = "2025-11-30T";
     let cases = [
         ("get shop.gobblin".to_owned(), 1),
         (
@@ -427,26 +415,22 @@ fn foreign_word_counts_by_choice_only() {
         ),
     ];
     for (arguments, expected) in cases {
-        let (code, out, told) = asked(folder.path(), &arguments);
+        let (code, out, told) = tables.asked(&arguments);
         assert_eq!(code, expected, "{arguments}\n{out}{told}");
     }
-    let (_, out, _) = asked(folder.path(), "get shop.gobblin");
+    let out = tables.told("get shop.gobblin");
     assert!(
         out.contains("completionWatermark") && out.contains("but "),
         "{out}"
     );
-    let (_, out, _) = asked(folder.path(), "why shop.gobblin -o json");
+    let out = tables.told("why shop.gobblin -o json");
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(report["foreign"][0]["before"], "2026-11-30T12:00:00Z");
+    assert_eq!(report["foreign"][0]["before"], "2025-11-30T12:00:00Z");
 }
 
 #[test]
 fn explaining_commands_have_the_same_codes() {
-    let folder = tempfile::tempdir().unwrap();
-    lay_tables(
-        folder.path(),
-        &format!("file://{}", folder.path().display()),
-    );
+    let tables = Tables::lay();
     let cases = [
         ("tune shop.fresh", 1),
         ("tune shop.none", 3),
@@ -459,7 +443,7 @@ fn explaining_commands_have_the_same_codes() {
         ("history shop.none", 3),
     ];
     for (arguments, expected) in cases {
-        let (code, out, told) = asked(folder.path(), arguments);
+        let (code, out, told) = tables.asked(arguments);
         assert_eq!(code, expected, "{arguments}\n{out}{told}");
     }
 }
@@ -467,25 +451,16 @@ fn explaining_commands_have_the_same_codes() {
 /// A person at night sees what holds the hour and what would release it; a program reads the same.
 #[test]
 fn why_names_what_holds_the_next_cell_and_what_releases_it() {
-    let folder = tempfile::tempdir().unwrap();
-    let warehouse = format!("file://{}", folder.path().display());
-    lay_tables(folder.path(), &warehouse);
-    let uri = sqlite(folder.path());
-    let asked = |arguments: &[&str]| {
-        let catalog = ["--catalog-uri", &uri, "--warehouse", &warehouse];
-        ran(&[arguments, &catalog].concat()).1
-    };
+    let tables = Tables::lay();
     let report: serde_json::Value =
-        serde_json::from_str(&asked(&["why", "shop.orders", "-o", "json"])).unwrap();
-    assert_eq!(report["cell"]["before"], "2026-11-30T13:00:00Z");
-    // Asked at 12:20: the broker must be asked again once the hour and the delay are over. Until then it is simply open.
+        serde_json::from_str(&tables.told("why shop.orders -o json")).unwrap();
+    assert_eq!(report["cell"]["before"], "2025-11-30T13:00:00Z");
+    // Asked at 12:20: the broker has to be asked again once the hour and the delay are over, and nobody has.
     assert_eq!(report["heldBy"]["bound"]["field"], "finalization.maxDelay");
-    assert_eq!(report["heldBy"]["reached"], "2026-11-30T12:10:00Z");
-    let reason = report["reason"].as_str().unwrap();
-    assert!(
-        ["CellOpen", "PartitionSilent"].contains(&reason),
-        "{reason}"
-    );
+    assert_eq!(report["heldBy"]["reached"], "2025-11-30T12:10:00Z");
+    assert_eq!(report["reason"], "PartitionSilent");
+    let remedy = report["remedy"].as_str().unwrap();
+    assert!(remedy.starts_with("see that a worker runs"), "{remedy}");
     assert_eq!(report["partitions"][0]["by"], "caught-up");
     assert_eq!(
         report["partitions"][0]["terms"][0]["basis"],
@@ -493,19 +468,19 @@ fn why_names_what_holds_the_next_cell_and_what_releases_it() {
     );
     let needs = report["release"][1]["needs"].as_str().unwrap();
     assert!(
-        needs.contains("at or after 2026-11-30T13:10:00Z"),
+        needs.contains("at or after 2025-11-30T13:10:00Z"),
         "{needs}"
     );
-    let text = asked(&["why", "shop.orders"]);
+    let text = tables.told("why shop.orders");
     assert!(
-        text.starts_with("2026-11-30T12 of shop.orders is open: it waits for orders/0"),
+        text.starts_with("2025-11-30T12 of shop.orders is open: it waits for orders/0"),
         "{text}"
     );
     assert!(
         text.lines().all(|line| line.chars().count() <= 110),
         "{text}"
     );
-    let text = asked(&["why", "shop.copy"]);
+    let text = tables.told("why shop.copy");
     assert!(
         text.contains("does not count") && text.contains("what to do"),
         "{text}"
@@ -514,27 +489,20 @@ fn why_names_what_holds_the_next_cell_and_what_releases_it() {
 
 #[test]
 fn history_has_a_line_a_cell() {
-    let folder = tempfile::tempdir().unwrap();
-    let warehouse = format!("file://{}", folder.path().display());
-    lay_tables(folder.path(), &warehouse);
-    let uri = sqlite(folder.path());
-    let asked = |arguments: &[&str]| {
-        let catalog = ["--catalog-uri", &uri, "--warehouse", &warehouse];
-        ran(&[arguments, &catalog].concat()).1
-    };
-    let csv = asked(&["history", "shop.orders", "-o", "csv"]);
+    let tables = Tables::lay();
+    let csv = tables.told("history shop.orders -o csv");
     let short: Vec<String> = csv
         .lines()
         .map(|line| line.split(',').take(7).collect::<Vec<_>>().join(","))
         .collect();
     let expected = [
         "cell,from,before,state,final_at,delay_s,evidence",
-        "2026-11-30T10,2026-11-30T10:00:00Z,2026-11-30T11:00:00Z,final,2026-11-30T12:20:00Z,4800,caught-up",
-        "2026-11-30T11,2026-11-30T11:00:00Z,2026-11-30T12:00:00Z,final,2026-11-30T12:20:00Z,1200,caught-up",
-        "2026-11-30T12,2026-11-30T12:00:00Z,2026-11-30T13:00:00Z,open,,,",
+        "2025-11-30T10,2025-11-30T10:00:00Z,2025-11-30T11:00:00Z,final,2025-11-30T12:20:00Z,4800,caught-up",
+        "2025-11-30T11,2025-11-30T11:00:00Z,2025-11-30T12:00:00Z,final,2025-11-30T12:20:00Z,1200,caught-up",
+        "2025-11-30T12,2025-11-30T12:00:00Z,2025-11-30T13:00:00Z,open,,,",
     ];
     assert_eq!(short, expected);
-    let text = asked(&["history", "shop.orders", "--before", "2026-11-30T11:00Z"]);
+    let text = tables.told("history shop.orders --before 2025-11-30T11:00Z");
     assert!(
         text.contains("2 commits of shop.orders on record"),
         "{text}"
@@ -561,7 +529,7 @@ fn missing_catalog_file_is_unreachable_and_stays_missing() {
     let file = folder.path().join("typo").join("catalog.db");
     let uri = sqlite(&folder.path().join("typo"));
     let warehouse = format!("file://{}", folder.path().display());
-    let stretch = "--from 2026-11-30T12:00Z --before 2026-11-30T13:00Z";
+    let stretch = "--from 2025-11-30T12:00Z --before 2025-11-30T13:00Z";
     for (command, expected) in [
         ("get shop.orders".to_owned(), 7),
         (format!("wait shop.orders {stretch} --timeout 0s"), 7),

@@ -198,6 +198,29 @@ impl Case {
         })
     }
 
+    /// The same, and the claim is withdrawn from the table itself.
+    #[track_caller]
+    fn await_withdrawal(&self, reason: &str) -> String {
+        let message = self.await_stop(reason);
+        assert_eq!(
+            self.property("tidemark.finalized-before"),
+            None,
+            "withdrawn"
+        );
+        self.assert_held();
+        message
+    }
+
+    /// Stands still for this reason with its claim withdrawn, until its owner agrees to go on from the table as it is: in a second
+    /// epoch.
+    #[track_caller]
+    fn accepts_after(&mut self, reason: &str) {
+        let message = self.await_withdrawal(reason);
+        self.stop();
+        self.go_on(&accept(&message));
+        self.await_epoch(2);
+    }
+
     /// The condition `Reopened` as its reason, while it is true.
     fn reopened(&self) -> Option<String> {
         let of = |worker: &Worker| {
@@ -415,13 +438,7 @@ fn a_cherry_picked_commit_of_ours_stops_the_pipeline_until_somebody_decides() {
         case.call("cherrypick_snapshot", &format!(", snapshot_id => {picked}"));
         case.assert_held();
         case.go_on("");
-        let message = case.await_stop("CherryPicked");
-        assert_eq!(
-            case.property("tidemark.finalized-before"),
-            None,
-            "withdrawn"
-        );
-        case.assert_held();
+        let message = case.await_withdrawal("CherryPicked");
         case.stop();
         if way_on == "undone" {
             case.python("rollback", &back.to_string());
@@ -452,16 +469,7 @@ fn an_expiry_of_all_our_snapshots_withdraws_the_claim_until_it_is_accepted() {
     assert!(case.own().is_empty());
     case.assert_held();
     case.go_on("");
-    let message = case.await_stop("LineageUnknown");
-    assert_eq!(
-        case.property("tidemark.finalized-before"),
-        None,
-        "withdrawn"
-    );
-    case.assert_held();
-    case.stop();
-    case.go_on(&accept(&message));
-    case.await_epoch(2);
+    case.accepts_after("LineageUnknown");
     let (sent, commits, verdict) = case.finish(|sent| sent);
     verdict.assert_no_lie(&sent, &commits);
 }
@@ -481,16 +489,7 @@ fn a_replaced_table_shows_no_claim_until_it_is_accepted() {
         &format!("ALTER TABLE {lake} SET IDENTIFIER FIELDS id"),
     ]);
     assert_eq!(case.table()["table-uuid"], before);
-    let message = case.await_stop("TableReplaced");
-    assert_eq!(
-        case.property("tidemark.finalized-before"),
-        None,
-        "withdrawn"
-    );
-    case.assert_held();
-    case.stop();
-    case.go_on(&accept(&message));
-    case.await_epoch(2);
+    case.accepts_after("TableReplaced");
     let (_, _, verdict) = case.finish(|sent| sent);
     verdict.assert_true();
 }

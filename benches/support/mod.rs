@@ -7,7 +7,6 @@ pub(crate) mod cpu;
 pub(crate) mod events;
 pub(crate) mod kafka;
 pub(crate) mod pipeline;
-pub(crate) mod policy;
 pub(crate) mod rows;
 pub(crate) mod wait;
 

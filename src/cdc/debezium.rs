@@ -21,7 +21,9 @@ use super::keys::Keys;
 use super::scan::Scan;
 use super::schema::RowSchema;
 use super::source_block::{Binlog, Source, SourceMember, source_members};
-use super::{Bad, Decoded, Decoder, EventTimeFrom, Fault, Record, Signal, UnknownFields, tso};
+use super::{
+    Bad, Decoded, Decoder, EventTimeFrom, Fault, Format, Record, Signal, UnknownFields, decode, tso,
+};
 
 /// What Debezium writes for a value that the source left out, unless `unavailable.value.placeholder` says otherwise.
 pub const DEFAULT_PLACEHOLDER: &str = "__debezium_unavailable_value";
@@ -147,18 +149,7 @@ impl Debezium {
 
 impl Decoder for Debezium {
     fn decode(&mut self, record: &Record<'_>, rows: &mut Rows) -> Result<Decoded, Fault> {
-        assert!(
-            Arc::ptr_eq(&self.schema, rows.schema()),
-            "decoder and rows are of one schema"
-        );
-        let Some(message) = record.value else {
-            return Ok(Decoded::Signal(Signal::Tombstone));
-        };
-        let first = rows.len();
-        self.message(record, message, rows).map_err(|bad| {
-            rows.roll_back_to(first);
-            bad.into_fault(&self.schema)
-        })
+        decode(self, record, rows)
     }
 
     fn in_source_order(&self) -> bool {
@@ -170,6 +161,19 @@ impl Decoder for Debezium {
         self.image.report(&mut fields);
         self.key.report(&mut fields);
         fields
+    }
+}
+
+impl Format for Debezium {
+    fn schema(&self) -> &Arc<RowSchema> {
+        &self.schema
+    }
+
+    fn take(&mut self, record: &Record<'_>, rows: &mut Rows) -> Result<Decoded, Bad> {
+        match record.value {
+            Some(message) => self.message(record, message, rows),
+            None => Ok(Decoded::Signal(Signal::Tombstone)),
+        }
     }
 }
 

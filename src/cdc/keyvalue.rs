@@ -11,7 +11,7 @@ use super::facts::{Absent, Change, EventTime, NO_TIME, Op, Snapshot};
 use super::image::Image;
 use super::scan::{Scan, Text};
 use super::schema::{RowSchema, SchemaFault};
-use super::{Bad, Decoded, Decoder, EventTimeFrom, Fault, Record, UnknownFields};
+use super::{Bad, Decoded, Decoder, EventTimeFrom, Fault, Format, Record, UnknownFields, decode};
 
 /// Decodes plain JSON into the rows of one table.
 pub struct KeyValue {
@@ -49,17 +49,7 @@ impl KeyValue {
 
 impl Decoder for KeyValue {
     fn decode(&mut self, record: &Record<'_>, rows: &mut Rows) -> Result<Decoded, Fault> {
-        assert!(
-            Arc::ptr_eq(&self.schema, rows.schema()),
-            "decoder and rows are of one schema"
-        );
-        let first = rows.len();
-        self.row(record, rows)
-            .map(|()| Decoded::Rows(1))
-            .map_err(|bad| {
-                rows.roll_back_to(first);
-                bad.into_fault(&self.schema)
-            })
+        decode(self, record, rows)
     }
 
     fn take_unknown(&mut self) -> UnknownFields {
@@ -67,6 +57,16 @@ impl Decoder for KeyValue {
         self.value.report(&mut fields);
         self.key.report(&mut fields);
         fields
+    }
+}
+
+impl Format for KeyValue {
+    fn schema(&self) -> &Arc<RowSchema> {
+        &self.schema
+    }
+
+    fn take(&mut self, record: &Record<'_>, rows: &mut Rows) -> Result<Decoded, Bad> {
+        self.row(record, rows).map(|()| Decoded::Rows(1))
     }
 }
 

@@ -28,6 +28,8 @@ mod ticdc;
 mod tso;
 mod zoned;
 
+use std::sync::Arc;
+
 pub use batch::Rows;
 pub use debezium::{DEFAULT_PLACEHOLDER, Debezium};
 pub use facts::{NO_TIME, Op, RowFacts, Snapshot};
@@ -99,6 +101,32 @@ pub trait Decoder: Send {
 
     /// Fields that the table has no column for, since the last call.
     fn take_unknown(&mut self) -> UnknownFields;
+}
+
+/// A format's own part of decoding.
+trait Format {
+    /// What its rows are of.
+    fn schema(&self) -> &Arc<RowSchema>;
+
+    /// Appends the rows of a record, or says which signal it is. What it has appended when it fails does not stay.
+    fn take(&mut self, record: &Record<'_>, rows: &mut Rows) -> Result<Decoded, Bad>;
+}
+
+/// The part that is the same for all: the rows are of the format's schema, and a record that is none leaves no trace in them.
+fn decode(
+    format: &mut impl Format,
+    record: &Record<'_>,
+    rows: &mut Rows,
+) -> Result<Decoded, Fault> {
+    assert!(
+        Arc::ptr_eq(format.schema(), rows.schema()),
+        "decoder and rows are of one schema"
+    );
+    let first = rows.len();
+    format.take(record, rows).map_err(|bad| {
+        rows.roll_back_to(first);
+        bad.into_fault(format.schema())
+    })
 }
 
 /// What became of a record that could be decoded.

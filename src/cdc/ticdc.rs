@@ -16,7 +16,9 @@ use super::image::{Image, Span};
 use super::keys::Keys;
 use super::scan::Scan;
 use super::schema::RowSchema;
-use super::{Bad, Decoded, Decoder, EventTimeFrom, Fault, Record, Signal, UnknownFields, tso};
+use super::{
+    Bad, Decoded, Decoder, EventTimeFrom, Fault, Format, Record, Signal, UnknownFields, decode, tso,
+};
 
 /// Decodes one of TiCDC's own formats into the rows of one table.
 pub struct TiCdc {
@@ -137,18 +139,7 @@ impl TiCdc {
 
 impl Decoder for TiCdc {
     fn decode(&mut self, record: &Record<'_>, rows: &mut Rows) -> Result<Decoded, Fault> {
-        assert!(
-            Arc::ptr_eq(&self.schema, rows.schema()),
-            "decoder and rows are of one schema"
-        );
-        let Some(message) = record.value else {
-            return Ok(Decoded::Signal(Signal::Tombstone));
-        };
-        let first = rows.len();
-        self.message(record, message, rows).map_err(|bad| {
-            rows.roll_back_to(first);
-            bad.into_fault(&self.schema)
-        })
+        decode(self, record, rows)
     }
 
     fn in_source_order(&self) -> bool {
@@ -159,6 +150,19 @@ impl Decoder for TiCdc {
         let mut fields = UnknownFields::default();
         self.image.report(&mut fields);
         fields
+    }
+}
+
+impl Format for TiCdc {
+    fn schema(&self) -> &Arc<RowSchema> {
+        &self.schema
+    }
+
+    fn take(&mut self, record: &Record<'_>, rows: &mut Rows) -> Result<Decoded, Bad> {
+        match record.value {
+            Some(message) => self.message(record, message, rows),
+            None => Ok(Decoded::Signal(Signal::Tombstone)),
+        }
     }
 }
 

@@ -8,10 +8,13 @@ use std::{
 use uuid::Uuid;
 
 use super::TableRecord;
-use crate::watermark::{
-    Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, Bounds, CellCounts, Contribution, Digest,
-    Excluded, FromRule, Grid, Heartbeats, Identity, Kept, LateData, Lineage, OnJoin, Origin,
-    PartitionNews, Policy, Standing, State, Term, advance, contract, peers, stand,
+use crate::{
+    api::built_in_policy,
+    watermark::{
+        Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, CellCounts, Contribution, Digest,
+        Excluded, Identity, Kept, Lineage, Origin, PartitionNews, Policy, Standing, State, advance,
+        contract, peers, stand,
+    },
 };
 
 const MINUTE_US: i64 = 60_000_000;
@@ -23,26 +26,9 @@ pub(super) fn minute(minute: i64) -> i64 {
     day.as_microsecond() + minute * MINUTE_US
 }
 
-/// Cells of an hour, N 3, L 5 min, D 10 min, S 5 min, all terms.
+/// Cells of an hour, N 3, L 5 min, D 10 min, S 5 min, `Minimum` and `CaughtUp`.
 pub(super) fn policy() -> Policy {
-    Policy {
-        revision: 1,
-        grid: Grid::new(60 * MINUTE_US).unwrap(),
-        bounds: Bounds {
-            allowed_lateness_us: 5 * MINUTE_US,
-            max_delay_us: 10 * MINUTE_US,
-            max_future_skew_us: 5 * MINUTE_US,
-            max_age_us: None,
-        },
-        window_commits: 3,
-        window_duration_us: 0,
-        terms: [Term::Minimum, Term::CaughtUp].into(),
-        quantile: None,
-        heartbeats: Heartbeats::None,
-        complete_from: FromRule::Derived,
-        late_data: LateData::Notify,
-        on_join: OnJoin::Reopen,
-    }
+    built_in_policy()
 }
 
 /// A table that one writer commits to.
