@@ -294,14 +294,12 @@ impl Fleet {
         next.ok_or_else(|| state.queue.next_due().map(|due| due.saturating_sub(now)))
     }
 
-    /// Reports what came of a pipeline.
+    /// Reports what came of a pipeline. It is handed on even where it is the same: its pods may be others by now.
     pub(super) fn report(&self, key: &Key, report: Report) {
         let mut state = self.lock();
-        if state.reports.get(key) != Some(&report) {
-            state.reports.insert(key.clone(), report);
-            state.news.insert(key.clone());
-            self.reported.notify_one();
-        }
+        state.reports.insert(key.clone(), report);
+        state.news.insert(key.clone());
+        self.reported.notify_one();
     }
 
     /// A pipeline is gone.
