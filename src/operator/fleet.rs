@@ -22,6 +22,7 @@ use super::{
     placement::Capacity,
     plan::{Contents, uid_of},
     policy::Policies,
+    policy_report::PolicyReports,
     queue::{Outcome, Queue},
     report::Reports,
     rollout::{Health, Limits, Rollout},
@@ -58,6 +59,8 @@ pub struct Fleet {
     pub(super) metrics: OperatorMetrics,
     /// What is said of the pipelines.
     pub(super) reports: Reports,
+    /// What is said of the policies.
+    pub(super) policy_reports: PolicyReports,
     state: Mutex<State>,
     /// Something was queued.
     pub(super) queued: Notify,
@@ -111,7 +114,8 @@ impl Fleet {
     #[must_use]
     pub fn new(
         settings: FleetSettings,
-        (clock, metrics, reports): (Clock, OperatorMetrics, Reports),
+        (clock, metrics): (Clock, OperatorMetrics),
+        (reports, policy_reports): (Reports, PolicyReports),
         stop: CancellationToken,
     ) -> Self {
         let state = State {
@@ -131,6 +135,7 @@ impl Fleet {
             clock,
             metrics,
             reports,
+            policy_reports,
             state: Mutex::new(state),
             queued: Notify::new(),
             reported: Notify::new(),
@@ -204,6 +209,7 @@ impl Fleet {
         self.leads.store(false, Ordering::Release);
         self.metrics.set_leader(false);
         self.reports.leads(false);
+        self.policy_reports.step_down();
         let mut state = self.lock();
         state.reports.clear();
         state.news.clear();
@@ -304,6 +310,7 @@ impl Fleet {
 
     /// A pipeline is gone.
     pub(super) fn forget(&self, key: &Key) {
+        self.policy_reports.gone(key);
         let mut state = self.lock();
         if let Some(report) = state.reports.remove(key) {
             state.rollout.remove(&report.uid);

@@ -213,6 +213,8 @@ impl PolicyReports {
             return;
         };
         let mut inner = self.lock();
+        // What was not written is derived again from what the object is by then.
+        inner.has_changed |= matches!(written.outcome, Outcome::Stale | Outcome::Lost);
         let Some(seen) = inner.policies.get_mut(&written.write.key.name) else {
             return;
         };

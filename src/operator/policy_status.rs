@@ -93,8 +93,8 @@ pub struct Wave {
     pub changing: u32,
     /// How many wait for their turn.
     pub pending: u32,
-    /// Those that have not become ready again in time, where they keep the others waiting.
-    pub failed: BTreeSet<Key>,
+    /// Those that have not become ready again in time, as `namespace/name`, where they keep the others waiting.
+    pub failed: BTreeSet<String>,
 }
 
 /// Everything that the status of one policy is derived from.
@@ -376,7 +376,7 @@ spec:
             )
         );
         assert_eq!(found.pending, Some(7));
-        wave.failed.insert(Key::new("shop", "p03"));
+        wave.failed.insert("shop/p03".to_owned());
         let found = status(&gold, &[1; 9], &wave).unwrap();
         let halted = &found.conditions[1];
         assert_eq!(

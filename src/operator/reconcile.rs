@@ -117,6 +117,7 @@ impl Reconciler {
             )
         };
         let decision = decide(pipeline, &labels, &policies);
+        self.fleet.policy_reports.decided(key, &decision);
         let plan = plan(pipeline, &decision, rival.as_ref(), last.as_ref());
         let shared = plan.pool(&key.namespace).zip(plan.wanted.clone());
         let mut state = self.fleet.lock();

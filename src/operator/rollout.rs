@@ -7,9 +7,9 @@
 //! groups has a place for it and none of them has too many that failed. One that is not ready anyway may change although others
 //! have failed: that is how a failure is mended.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::Task;
+use super::{Task, policy_status::Wave};
 use crate::api::{
     policy::RolloutSpec,
     quantity::{length, parse_length_us},
@@ -343,6 +343,39 @@ impl Rollout {
         self.waiting.len()
     }
 
+    /// How far changes have got over the pipelines of each policy with a `rollout`.
+    #[must_use]
+    pub fn waves(&self) -> BTreeMap<String, Wave> {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut waves: BTreeMap<String, Wave> = self
+            .groups
+            .iter()
+            .filter(|(name, _)| *name != REST)
+            .map(|(name, group)| {
+                let failed = if group.failed > group.limits.max_failed {
+                    self.failed(name).map(str::to_owned).collect()
+                } else {
+                    BTreeSet::new()
+                };
+                let wave = Wave {
+                    changing: count(group.changing),
+                    pending: 0,
+                    failed,
+                };
+                (name.clone(), wave)
+            })
+            .collect();
+        let waiting = self.waiting.values().flat_map(|(_, uids)| uids);
+        for member in waiting.filter_map(|uid| self.members.get(uid)) {
+            for name in &member.groups {
+                if let Some(wave) = waves.get_mut(name) {
+                    wave.pending = wave.pending.saturating_add(1);
+                }
+            }
+        }
+        waves
+    }
+
     /// Which waiting tasks may ask again, in the order in which they first asked: as many as there are places for.
     #[must_use]
     pub fn released(&self) -> Vec<Task> {
@@ -407,16 +440,17 @@ impl Rollout {
     }
 
     fn first_failed(&self, group: &str) -> String {
+        self.failed(group).min().unwrap_or_default().to_owned()
+    }
+
+    /// Who of a group did not get ready again.
+    fn failed<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a str> {
         let failed = self
             .members
             .values()
             .filter(|member| member.state == State::Failed);
-        let named = failed.filter(|member| member.groups.iter().any(|name| name == group));
-        named
-            .map(|member| member.name.as_str())
-            .min()
-            .unwrap_or_default()
-            .to_owned()
+        let of_group = failed.filter(move |member| member.groups.iter().any(|name| name == group));
+        of_group.map(|member| member.name.as_str())
     }
 
     fn set_state(&mut self, uid: &str, state: State) {
@@ -525,6 +559,33 @@ mod tests {
             assert_eq!(text.parse::<Places>().unwrap().of(30), of_30, "{text}");
         }
         assert!("101%".parse::<Places>().is_err());
+    }
+
+    /// The status of a policy says how far a change has got, and who stops it.
+    #[test]
+    fn waves_of_policies_are_counted() {
+        let mut rollout = fleet(1, Limits::default());
+        rollout.set_group("slow", limits("{maxChanging: '2', deadline: 5m}"));
+        let uids = ["a", "b", "c", "d"];
+        for uid in uids {
+            rollout.set_member(uid, uid, &["slow".to_owned()]);
+            rollout.observe(uid, READY, 0);
+        }
+        let asked = uids.map(|uid| ask(&mut rollout, uid, 0).is_ok());
+        assert_eq!(asked, [true, true, false, false]);
+        let waves = |changing, pending, failed: &[&str]| {
+            let failed = failed.iter().map(|name| (*name).to_owned()).collect();
+            let wave = Wave {
+                changing,
+                pending,
+                failed,
+            };
+            BTreeMap::from([("slow".to_owned(), wave)])
+        };
+        assert_eq!(rollout.waves(), waves(2, 2, &[]));
+        rollout.observe("a", READY, MINUTE_US);
+        rollout.observe("b", BROKEN, 5 * MINUTE_US);
+        assert_eq!(rollout.waves(), waves(0, 2, &["b"]));
     }
 
     #[test]

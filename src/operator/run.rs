@@ -27,6 +27,7 @@ use super::{
     http::{self, Readers},
     lease::{Leadership, LeaseName, lead},
     metrics::OperatorMetrics,
+    policy_report::{PolicyReportContext, PolicyReports},
     progress::Poller,
     queue::Outcome,
     reconcile::Reconciler,
@@ -39,6 +40,9 @@ use crate::{
     api::{condition::ConditionType, schema::ConditionStatus},
     process::{Metrics, clock::Clock},
 };
+
+/// How often it is said how far changes have got: a wave takes minutes.
+const WAVES_EVERY: Duration = Duration::from_secs(5);
 
 /// How often it is counted how the pipelines are.
 const COUNT_EVERY: Duration = Duration::from_secs(15);
@@ -121,8 +125,9 @@ pub async fn run(
     let (children, statuses) = (client(settings.pace)?, client(settings.status_pace)?);
     let counts = Counts::register(&metrics);
     let voice = Voice::new(&counts, &clock);
-    let shared = (clock.clone(), counted.clone(), voice.reports.clone());
-    let fleet = Arc::new(Fleet::new(settings.fleet, shared, stop.clone()));
+    let shared = (clock.clone(), counted.clone());
+    let reports = (voice.reports.clone(), voice.policies.clone());
+    let fleet = Arc::new(Fleet::new(settings.fleet, shared, reports, stop.clone()));
     let (leadership, claims) = (voice.leadership.clone(), voice.claims.clone());
     let poller = Poller::new(clock.clone(), counts.clone())?;
 
@@ -140,6 +145,7 @@ pub async fn run(
     parts.spawn(tell::tell(Arc::clone(&fleet), stop.clone()));
     parts.spawn(tell::look_again(Arc::clone(&fleet), stop.clone()));
     parts.spawn(sweep(Arc::clone(&fleet), settings.sweep, stop.clone()));
+    parts.spawn(tell_waves(Arc::clone(&fleet), stop.clone()));
     let told = (claims.clone(), counts.clone());
     parts.spawn(count(Arc::clone(&fleet), told, stop.clone()));
     parts.spawn(tell_ready(Arc::clone(&fleet), ready, stop.clone()));
@@ -170,6 +176,7 @@ struct Voice {
     sender: Sender,
     reports: Reports,
     gates: Gates,
+    policies: PolicyReports,
 }
 
 impl Voice {
@@ -189,6 +196,11 @@ impl Voice {
             leadership: leadership.clone(),
             clock: clock.clone(),
         });
+        let policies = PolicyReports::new(PolicyReportContext {
+            writer: writer.clone(),
+            leadership: leadership.clone(),
+            clock: clock.clone(),
+        });
         Self {
             leadership,
             clock: clock.clone(),
@@ -197,6 +209,7 @@ impl Voice {
             sender,
             reports,
             gates,
+            policies,
         }
     }
 
@@ -213,11 +226,14 @@ impl Voice {
             clock: self.clock.clone(),
         };
         let (gates, reports) = (self.gates.clone(), self.reports);
+        let policies = self.policies.clone();
         let tell = move |written: Written| {
             gates.written(&written);
+            policies.written(&written);
             reports.written(written);
         };
         parts.spawn(self.writer.run(context, Arc::new(tell), stop.clone()));
+        parts.spawn(self.policies.run(client.clone(), stop.clone()));
         let as_pod = (self.leadership, self.clock, pod);
         parts.spawn(self.sender.run(client.clone(), as_pod, stop.clone()));
         for scope in scopes(namespaces) {
@@ -294,6 +310,10 @@ async fn while_leading(
                 }
             }
         }
+        if busy.is_empty() {
+            // Nothing is queued and nothing in hand: every pipeline was decided.
+            fleet.policy_reports.complete();
+        }
         let due = due.unwrap_or(Duration::from_mins(1));
         tokio::select! {
             () = stop.cancelled() => {}
@@ -319,6 +339,20 @@ fn end(fleet: &Fleet, tasks: &mut HashMap<Id, Task>, ended: Result<(Id, Outcome)
     };
     if let Some(task) = tasks.remove(&id) {
         fleet.done(&task, outcome);
+    }
+}
+
+/// Says how far changes have got over the pipelines of policies.
+async fn tell_waves(fleet: Arc<Fleet>, stop: CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = fleet.clock.sleep(WAVES_EVERY) => {}
+        }
+        if fleet.leads() {
+            let waves = fleet.lock().rollout.waves();
+            fleet.policy_reports.roll(waves);
+        }
     }
 }
 

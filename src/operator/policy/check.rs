@@ -8,12 +8,12 @@ use std::sync::Arc;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::{Limits, Policy};
+use super::{super::rollout, Limits, Policy};
 use crate::api::{
     Fault,
     effective::{Broken, Origin, PolicyLayers, broken, layered},
     pipeline::IngestionPipeline,
-    policy::{IngestionPolicy, PolicyMode, PolicyValues},
+    policy::{IngestionPolicy, PolicyMode, PolicyValues, RolloutSpec},
     schema::{Selector, SelectorOperator},
 };
 
@@ -42,6 +42,7 @@ pub(super) fn policy(policy: &IngestionPolicy) -> Result<Policy, Vec<Fault>> {
                 .flat_map(|selector| requirements(field, selector)),
         );
     }
+    found.extend(spec.rollout.iter().filter_map(rollout));
     let limits = spec.limits.as_ref().map(Limits::new).transpose();
     let limits = limits.unwrap_or_else(|broken| {
         found.extend(broken);
@@ -94,6 +95,14 @@ fn requirements(field: &str, selector: &Selector) -> Vec<Broken> {
         })
     });
     wrong.collect()
+}
+
+/// A limit of waves that cannot be read.
+fn rollout(spec: &RolloutSpec) -> Option<Broken> {
+    let told = rollout::Limits::read(spec, rollout::Limits::default()).err()?;
+    let (path, told) = told.split_once(": ").unwrap_or(("spec.rollout", &told));
+    let (problem, remedy) = told.rsplit_once("; ").unwrap_or((told, "correct it"));
+    Some(Broken::new(path, None, problem, remedy))
 }
 
 /// The values of `defaults` or `overrides` in the shape of a pipeline's `spec`.

@@ -290,6 +290,27 @@ fn wrong_policy_counts_for_nothing_and_says_everything() {
     );
 }
 
+/// A rollout that cannot be read would let every change go at once.
+#[test]
+fn rollout_that_cannot_be_read_is_refused() {
+    let cases = [
+        (
+            "maxChanging: 200%",
+            r#"policy fast: spec.rollout.maxChanging: "200%" is no number of pipelines; write a number or a share, as 20 or 5%"#,
+        ),
+        (
+            "deadline: 1s",
+            r#"policy fast: spec.rollout.deadline: "1s" is out of bounds; write a length from 10s to 1d"#,
+        ),
+    ];
+    for (rollout, expected) in cases {
+        let fast = policy("fast", &format!("rollout: {{{rollout}}}"));
+        let faults = Policy::new(&fast).unwrap_err();
+        let told: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(told, [expected]);
+    }
+}
+
 /// A default beyond the policy's own limit would put every pipeline in the wrong that says nothing.
 #[test]
 fn default_beyond_a_limit_of_its_own_policy_is_refused() {
