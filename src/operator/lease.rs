@@ -215,8 +215,8 @@ struct Candidate {
 
 /// Why a step came to nothing.
 enum Failure {
-    /// Another one was first: look again.
-    Conflict,
+    /// It is not as it was seen: look again.
+    Changed,
     /// The server did not do it.
     Failed(String),
 }
@@ -224,7 +224,7 @@ enum Failure {
 impl From<kube::Error> for Failure {
     fn from(error: kube::Error) -> Self {
         match &error {
-            kube::Error::Api(status) if status.code == 409 => Self::Conflict,
+            kube::Error::Api(status) if status.code == 409 => Self::Changed,
             _ => Self::Failed(chain(&error)),
         }
     }
@@ -246,7 +246,7 @@ impl Candidate {
         };
         match tried {
             Ok(()) => self.told = None,
-            Err(Failure::Conflict) => {
+            Err(Failure::Changed) => {
                 // Often a renewal of our own whose answer was lost: who leads is told after the next look.
                 self.seen = None;
                 return jittered(SOON);
@@ -295,12 +295,10 @@ impl Candidate {
         let sent = (clock.monotonic(), clock.now_us());
         let lease = self.wanted(step, sent.1);
         let params = PostParams::default();
+        let (api, own) = (&self.leases, &self.name.name);
         let written = match step {
-            Step::Create => self.within(self.leases.create(&params, &lease)).await,
-            _ => {
-                self.within(self.leases.replace(&self.name.name, &params, &lease))
-                    .await
-            }
+            Step::Create => self.within(api.create(&params, &lease)).await,
+            _ => self.within(replace(api, own, &lease)).await,
         };
         match written {
             Ok(lease) => {
@@ -309,10 +307,10 @@ impl Candidate {
                 self.leadership.set(Some(until));
                 Ok(())
             }
-            Err(Failure::Conflict) => {
-                // Somebody else has written it: until it has been read again nothing is certain.
+            Err(Failure::Changed) => {
+                // Somebody else has written it, or deleted it: until it has been read again nothing is certain.
                 self.leadership.set(None);
-                Err(Failure::Conflict)
+                Err(Failure::Changed)
             }
             Err(failed) => Err(failed),
         }
@@ -384,22 +382,29 @@ impl Candidate {
         if let Some(spec) = &mut lease.spec {
             spec.holder_identity = Some(String::new());
         }
-        let params = PostParams::default();
         // Where it fails, the lease runs out by itself.
-        let _ = self
-            .within(self.leases.replace(&self.name.name, &params, &lease))
-            .await;
+        let replaced = replace(&self.leases, &self.name.name, &lease);
+        let _ = self.within(replaced).await;
     }
 
     async fn within<T>(
         &self,
-        asked: impl Future<Output = Result<T, kube::Error>>,
+        asked: impl Future<Output = Result<T, impl Into<Failure>>>,
     ) -> Result<T, Failure> {
         match timeout(self.clock().real(ASK_TIMEOUT), asked).await {
-            Ok(answer) => answer.map_err(Failure::from),
+            Ok(answer) => answer.map_err(Into::into),
             Err(_) => Err(Failure::Failed("no answer in time".to_owned())),
         }
     }
+}
+
+/// Writes a Lease over the version that it names. One that is gone was not as it was seen, either.
+async fn replace(leases: &Api<Lease>, name: &str, lease: &Lease) -> Result<Lease, Failure> {
+    let replaced = leases.replace(name, &PostParams::default(), lease).await;
+    replaced.map_err(|error| match &error {
+        kube::Error::Api(status) if status.code == 404 => Failure::Changed,
+        _ => error.into(),
+    })
 }
 
 #[cfg(test)]

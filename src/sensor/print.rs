@@ -478,12 +478,9 @@ pub fn answer(answer: &Answer, question: &Question) -> String {
 /// The end of a wait for programs.
 #[must_use]
 pub fn answer_report(answer: &Answer, question: &Question) -> AnswerReport {
-    let (verdict, why) = match &answer.verdict {
-        Verdict::Ready => ("ready", None),
-        Verdict::NotYet => ("not-yet", None),
-        Verdict::Incomplete(why) => ("incomplete", Some(why.clone())),
-        Verdict::Held(why) => ("held", Some(why.clone())),
-        Verdict::OtherEvidence => ("other-evidence", None),
+    let why = match &answer.verdict {
+        Verdict::Incomplete(why) | Verdict::Held(why) => Some(why.clone()),
+        Verdict::Ready | Verdict::NotYet | Verdict::OtherEvidence => None,
     };
     let mut report = report(&answer.reading);
     report.why = None;
@@ -497,7 +494,7 @@ pub fn answer_report(answer: &Answer, question: &Question) -> AnswerReport {
         Standing::Unclaimed | Standing::Held(_) => Vec::new(),
     };
     AnswerReport {
-        verdict,
+        verdict: answer.verdict.word(),
         interval,
         why,
         revisions,

@@ -100,6 +100,20 @@ pub enum Verdict {
     OtherEvidence,
 }
 
+impl Verdict {
+    /// The word for it, for programs.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::NotYet => "not-yet",
+            Self::Incomplete(_) => "incomplete",
+            Self::Held(_) => "held",
+            Self::OtherEvidence => "other-evidence",
+        }
+    }
+}
+
 impl Question {
     /// The interval for these cells, as the pair of its ends in µs.
     #[must_use]

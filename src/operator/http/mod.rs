@@ -129,7 +129,7 @@ async fn list(State(readers): State<Readers>, Query(pairs): Pairs) -> Response {
         verdict: listing
             .question
             .as_ref()
-            .map(|question| ReadyAnswer::of(known, question).1.verdict),
+            .map(|question| known.judge(question).word()),
         claim: ClaimAnswer::of(known),
     });
     let items = items.collect();
@@ -143,7 +143,7 @@ fn is_wanted(known: &Known, listing: &Listing) -> bool {
         found.is_some_and(|found| format!("{:?}", found.status) == *answer)
     });
     let verdict = || match (&listing.verdict, &listing.question) {
-        (Some(verdict), Some(question)) => ReadyAnswer::of(known, question).1.verdict == verdict,
+        (Some(verdict), Some(question)) => known.judge(question).word() == verdict,
         _ => true,
     };
     same(listing.namespace.as_ref(), &known.key.namespace)

@@ -8,7 +8,7 @@
 //!   the old one stops.
 //!
 //! A worker that says why the claim is void speaks for the table, even beside one that has not seen it yet: it is withdrawn until
-//! nobody says so any more.
+//! nobody says so any more, or a later epoch is claimed.
 
 use uuid::Uuid;
 
@@ -51,17 +51,12 @@ pub(super) fn told<'a>(
     old: &IngestionPipelineStatus,
     now_us: i64,
 ) -> Told<'a> {
-    let is_void = workers.iter().any(|(_, worker)| {
-        let progress = worker.progress(now_us);
-        let error = progress.and_then(|progress| progress.last_error.as_ref());
-        error.is_some_and(|error| error.reason.voids_claim())
-    });
-    if is_void {
-        return Told::Withdrawn;
-    }
+    let void = void_epoch(workers, old, now_us);
+    let counts = |claim: &&ClaimProgress| void.is_none_or(|epoch| claim.epoch > epoch);
     let commit = old.commit_id.unwrap_or_default();
     let newest = workers
         .claims(now_us)
+        .filter(counts)
         .max_by_key(|claim| claim.commit_id)
         .filter(|claim| claim.commit_id >= commit);
     // The table of the newest commit of all.
@@ -69,14 +64,29 @@ pub(super) fn told<'a>(
     let is_meant = |of: Option<Uuid>| of.is_none() || table.is_none() || of == table;
     let answer = workers
         .claims(now_us)
+        .filter(counts)
         .filter(|claim| is_meant(claim.table_uuid))
         .max_by_key(|claim| age(claim));
     match answer {
         Some(claim) if !is_meant(old.table_uuid) || Some(age(claim)) >= age_of(old) => {
             Told::Claim(claim)
         }
+        _ if void.is_some() => Told::Withdrawn,
         _ => Told::AsBefore,
     }
+}
+
+/// The epoch up to which a worker says that claims are void, where that touches what is told. One that has not seen a later epoch
+/// yet speaks of the one before.
+fn void_epoch(workers: &Workers, old: &IngestionPipelineStatus, now_us: i64) -> Option<u64> {
+    let void = workers.iter().filter_map(|(_, worker)| {
+        let progress = worker.progress(now_us)?;
+        let error = progress.last_error.as_ref()?;
+        let seen = progress.claim.as_ref().map(|claim| claim.epoch);
+        let epoch = seen.or(old.epoch).unwrap_or(u64::MAX);
+        error.reason.voids_claim().then_some(epoch)
+    });
+    void.max().filter(|epoch| Some(*epoch) >= old.epoch)
 }
 
 fn age(claim: &ClaimProgress) -> Age {

@@ -270,6 +270,26 @@ fn void_claim_is_withdrawn_and_comes_back() {
     assert_eq!(back.finalized_before, status.finalized_before);
 }
 
+/// Of two workers one has made the commit after a rollback, and the other still finds the old one gone.
+#[test]
+fn void_epoch_does_not_withdraw_a_later_one() {
+    let mut case = Case::new();
+    case.workers.expect(&["a", "b"], case.now_us);
+    case.hears("a", running(Some(claim(2, Some("11:00"), 7))));
+    let status = first(&case);
+    let mut behind = stopped(Reason::RolledBack, "snapshot 5 is gone");
+    behind.claim = Some(claim(2, Some("11:00"), 7));
+    case.hears("b", behind.clone());
+    case.hears("a", running(Some(claim(3, Some("10:00"), 8))));
+    let next = case.derive(Some(&status)).unwrap();
+    assert_eq!(next.finalized_before, Some(text(today("10:00"))));
+    // And it does not when the one that knows better is silent.
+    let mut alone = Case::new();
+    alone.workers.expect(&["b"], alone.now_us);
+    alone.hears("b", behind);
+    assert_eq!(alone.after(&next).finalized_before, next.finalized_before);
+}
+
 /// A table made again counts from the beginning; the greater epoch is the old table's.
 #[test]
 fn table_of_the_newest_commit_is_meant() {
