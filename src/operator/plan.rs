@@ -257,8 +257,11 @@ fn changed_by(child: &Child, workers: &Workers, seen: &WorkersSeen) -> Vec<Strin
         .iter()
         .filter(|(uid, member)| runs_now(uid) && !member.entry.suspend);
     let concerned = running.filter(|(uid, member)| match child.kind {
-        // Pods restart for all of them.
-        Kind::Deployment => true,
+        // Pods restart for all of them, unless only a pipeline came or went.
+        Kind::Deployment => {
+            let before = seen.children.get(&Kind::Deployment);
+            before.is_none_or(|before| before.spec_hash != child.spec_hash)
+        }
         Kind::ConfigMap => seen.entries.get(*uid) != Some(&member.entry),
         Kind::PodDisruptionBudget | Kind::NetworkPolicy => false,
     });

@@ -24,7 +24,9 @@ use tracing::{info, warn};
 use super::{
     Key, Owner, PoolKey, Task,
     apply::{CHANGED_AT, WAS_READY, resource},
-    build::{HASH, Kind, MANAGER, NETWORK_POLICY, PIPELINE, POOL, WORKERS_LABEL, entries},
+    build::{
+        HASH, Kind, MANAGER, NETWORK_POLICY, PIPELINE, POOL, SPEC_HASH, WORKERS_LABEL, entries,
+    },
     fleet::Fleet,
     index::{Changed, ChildSeen, DeploymentSeen, Index, PodSeen},
 };
@@ -535,6 +537,7 @@ fn child_of(kind: Kind, meta: &ObjectMeta, content: u64) -> (Kind, Option<Owner>
             .and_then(|text| text.parse().ok())
             .unwrap_or_default(),
         hash: annotations.get(HASH).cloned().unwrap_or_default(),
+        spec_hash: annotations.get(SPEC_HASH).cloned().unwrap_or_default(),
         content,
         changed: changed.map(|at_us| Changed {
             at_us,

@@ -34,6 +34,9 @@ pub const WORKERS_LABEL: &str = "tidemark.dev/workers";
 /// The annotation with the hash of a child as it was built.
 pub const HASH: &str = "tidemark.dev/hash";
 
+/// The annotation with the hash of what a child asks for, without whose it is.
+pub const SPEC_HASH: &str = "tidemark.dev/spec-hash";
+
 /// The annotation that names the pipeline of dedicated workers.
 pub const PIPELINE: &str = "tidemark.dev/pipeline";
 
@@ -116,6 +119,8 @@ pub struct Child {
     pub key: Key,
     /// The hash of the rest.
     pub hash: String,
+    /// The hash of what it asks for: another owner alone restarts no pod.
+    pub spec_hash: String,
     /// The whole object, with its hash.
     pub object: Value,
 }
@@ -123,11 +128,14 @@ pub struct Child {
 impl Child {
     fn new(kind: Kind, key: &Key, mut object: Value) -> Self {
         let hash = hash_of(&object);
+        let spec_hash = hash_of(&object["spec"]);
         object["metadata"]["annotations"][HASH] = hash.as_str().into();
+        object["metadata"]["annotations"][SPEC_HASH] = spec_hash.as_str().into();
         Self {
             kind,
             key: key.clone(),
             hash,
+            spec_hash,
             object,
         }
     }
@@ -332,6 +340,7 @@ spec:
         let mut object = child.object.clone();
         let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
         assert_eq!(annotations.remove(HASH), Some(child.hash.clone().into()));
+        annotations.remove(SPEC_HASH);
         let expected: Value = serde_yaml::from_str(expected).unwrap();
         assert_eq!(
             object,

@@ -18,6 +18,8 @@ pub struct ChildSeen {
     pub version: u64,
     /// The hash that it was written with.
     pub hash: String,
+    /// The hash of what it asked for, without whose it was.
+    pub spec_hash: String,
     /// What the API server holds, as a number: it is another one where somebody else has changed it.
     pub content: u64,
     /// When it was last changed, and how its pipelines were then.
