@@ -7,11 +7,13 @@
 //!
 //! Decoding survives any text. What is damaged is said to be so, never half read.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use uuid::Uuid;
+use zstd::bulk::{Compressor, Decompressor};
 
 use super::advance::Misfit;
 use super::event_time::SECOND_US;
@@ -222,13 +224,29 @@ fn pack_as(version: u8, bytes: &[u8]) -> String {
     STANDARD.encode(framed)
 }
 
+thread_local! {
+    /// Making them anew costs more than what they pack: each brings tables of its own, which the first use touches.
+    static PACKER: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static UNPACKER: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
 /// In one piece: the size is known, so the tables of the packer are small.
 fn frame(version: u8, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
-    let mut packer = zstd::bulk::Compressor::new(LEVEL)?;
+    PACKER.with_borrow_mut(|packer| {
+        let packer = match packer {
+            Some(packer) => packer,
+            None => packer.insert(packer_with_checksum()?),
+        };
+        let mut framed = vec![version];
+        framed.append(&mut packer.compress(bytes)?);
+        Ok(framed)
+    })
+}
+
+fn packer_with_checksum() -> std::io::Result<Compressor<'static>> {
+    let mut packer = Compressor::new(LEVEL)?;
     packer.include_checksum(true)?;
-    let mut framed = vec![version];
-    framed.append(&mut packer.compress(bytes)?);
-    Ok(framed)
+    Ok(packer)
 }
 
 /// The version, and what was packed.
@@ -245,7 +263,14 @@ fn unpack(text: &str) -> Result<(u8, Vec<u8>), Unreadable> {
     let size = size
         .and_then(|size| usize::try_from(size).ok())
         .ok_or(Unreadable::Damaged)?;
-    let bytes = zstd::bulk::decompress(frame, size).map_err(|_| Unreadable::Damaged)?;
+    let unpacked = UNPACKER.with_borrow_mut(|unpacker| {
+        let unpacker = match unpacker {
+            Some(unpacker) => unpacker,
+            None => unpacker.insert(Decompressor::new()?),
+        };
+        unpacker.decompress(frame, size)
+    });
+    let bytes = unpacked.map_err(|_| Unreadable::Damaged)?;
     Ok((*version, bytes))
 }
 
