@@ -197,7 +197,9 @@ fn is_meant(object: &Value, kind: &str) -> bool {
     const OTHERS: [&str; 3] = [PIPELINE, "IngestionPolicy", "FinalizationGate"];
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     let of_group = text("apiVersion").starts_with("tidemark.dev/");
-    text("kind") == kind || of_group && !OTHERS.contains(&text("kind"))
+    // A mistyped kind is taken for a pipeline where it has a pipeline's parts: of anything else nothing more can be told.
+    let parts = ["source", "sink"].map(|part| !object["spec"][part].is_null());
+    text("kind") == kind || of_group && !OTHERS.contains(&text("kind")) && parts.contains(&true)
 }
 
 /// The rules that an object breaks beside what was found wrong, whatever a person writes there.
