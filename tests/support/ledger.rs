@@ -320,13 +320,15 @@ impl Sender {
                 .record
                 .open_transaction
                 .store(transaction.is_some(), Ordering::Relaxed),
-            // A partition that was just added is not known to the client yet.
+            // A partition that was just added is not known to the client yet. A transaction that the broker has given up takes no
+            // row; how it ended is seen at its end.
             Err((error, _)) => {
-                assert_eq!(
-                    error.rdkafka_error_code(),
-                    Some(RDKafkaErrorCode::UnknownPartition),
-                    "{error}"
-                );
+                let expected = match error.rdkafka_error_code() {
+                    Some(RDKafkaErrorCode::UnknownPartition) => true,
+                    Some(RDKafkaErrorCode::Fatal) => transaction.is_some(),
+                    _ => false,
+                };
+                assert!(expected, "{error}");
                 self.record.in_flight.fetch_sub(1, Ordering::Relaxed);
             }
         }

@@ -75,6 +75,7 @@ spec:
       - {{name: id, type: long, key: true}}
       - {{name: note, type: string}}
     commit: {{interval: 1s}}
+    expire: {{keepSnapshots: 1000}}
     {sink}
   finalization: {{cell: {cell}s, allowedLateness: 1s, maxDelay: {delay}s}}
   worker: {{replicas: {replicas}}}
