@@ -411,9 +411,15 @@ fn flow(value: &Value) -> String {
 /// A text as YAML, in quotes where a reader of any version would take it for something else.
 fn scalar(text: &str) -> String {
     let other = ["y", "n", "yes", "no", "on", "off"];
-    let alone = format!("[{text}]");
-    let read = serde_yaml::from_str::<Vec<serde_yaml::Value>>(&alone);
-    let same = matches!(read.as_deref(), Ok([serde_yaml::Value::String(read)]) if read == text);
+    // A lone "-" is a text in one of these places and the mark of an entry in the other.
+    let in_both = format!("key: {text}\nlist: [{text}]\n");
+    let same = serde_yaml::from_str::<serde_yaml::Value>(&in_both).is_ok_and(|read| {
+        let placed = [&read["key"], &read["list"][0]].map(serde_yaml::Value::as_str);
+        placed == [Some(text); 2]
+            && read["list"]
+                .as_sequence()
+                .is_some_and(|list| list.len() == 1)
+    });
     let sixty = text.starts_with(|c: char| c.is_ascii_digit()) && text.contains(':');
     if same && !sixty && !other.contains(&text.to_lowercase().as_str()) {
         text.to_owned()
@@ -682,6 +688,19 @@ spec:
         assert_eq!(report["effect"], "Changes");
         assert_eq!(report["values"][0]["old"]["value"], "4m");
         assert_eq!(report["values"][0]["new"]["source"]["layer"], "built-in");
+    }
+
+    /// A mark of YAML that stands alone would be read as that mark, or as nothing.
+    #[test]
+    fn lone_marks_of_yaml_are_quoted() {
+        for mark in [
+            "-", "?", ":", "~", "-\n", "", "#", "&", "*", "|", ">", "<<", "---", "...",
+        ] {
+            let read: serde_yaml::Value =
+                serde_yaml::from_str(&format!("a: {}\n", scalar(mark))).unwrap();
+            assert_eq!(read["a"].as_str(), Some(mark), "{mark:?}");
+        }
+        assert_eq!(scalar("-"), r#""-""#);
     }
 
     proptest! {
