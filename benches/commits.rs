@@ -388,6 +388,7 @@ fn news(policy: &Policy, minute: i64, now_us: i64) -> Contribution {
         subscription: "orders".to_owned(),
         anchors: anchors.collect(),
         jumps: Vec::new(),
+        derived_from: None,
         retired: Vec::new(),
         order: None,
         rows: u64::from(!first) * (ROWS * i64::from(PARTITIONS)).cast_unsigned(),

@@ -328,6 +328,7 @@ fn contribution(policy: &Policy, now_us: i64) -> Contribution {
         subscription: "orders".to_owned(),
         anchors: Vec::new(),
         jumps: Vec::new(),
+        derived_from: None,
         retired: Vec::new(),
         order: None,
         partitions: Vec::new(),

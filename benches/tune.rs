@@ -117,6 +117,7 @@ fn news(state: &State, partitions: i32, number: i64) -> Contribution {
             .map(anchor)
             .collect(),
         jumps: Vec::new(),
+        derived_from: None,
         retired: Vec::new(),
         order: None,
         partitions: (0..partitions).filter_map(rows).collect(),

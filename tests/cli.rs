@@ -146,6 +146,7 @@ fn news(time: &str) -> Contribution {
         subscription: "orders".into(),
         anchors: Vec::new(),
         jumps: Vec::new(),
+        derived_from: None,
         retired: Vec::new(),
         order: None,
         partitions: Vec::new(),

@@ -75,6 +75,7 @@ fn news(number: i64) -> Contribution {
         subscription: "orders".to_owned(),
         anchors: Vec::new(),
         jumps: Vec::new(),
+        derived_from: None,
         retired: Vec::new(),
         order: None,
         partitions: Vec::new(),

@@ -170,6 +170,7 @@ impl Table {
             subscription: TOPIC.to_owned(),
             anchors: Vec::new(),
             jumps: Vec::new(),
+            derived_from: None,
             retired: Vec::new(),
             order: None,
             partitions: Vec::new(),

@@ -114,6 +114,7 @@ impl World {
         };
         let mut errand = Errand {
             opens: true,
+            derived_from: Some(stood.state.commit_id),
             ..Errand::default()
         };
         // Reading goes on at these offsets, whichever commit they are of.
@@ -121,9 +122,12 @@ impl World {
         errand.jumps = self.jumps(reached, &topics, at_us);
         let mut known = known(&stood.state);
         if let Some(kept) = &stood.kept {
-            (errand.jumps, errand.anchors) = keep_offsets(&stood.state, kept, errand.jumps, at_us);
-            errand.jumps.retain(|jump| self.names(&jump.topic));
-            errand.anchors.retain(|anchor| self.names(&anchor.topic));
+            (errand.jumps, errand.anchors) = keep_offsets(
+                (&stood.state, kept),
+                errand.jumps,
+                |topic| self.names(topic),
+                at_us,
+            );
             let anchored = errand.anchors.iter();
             known.extend(
                 anchored.map(|anchor| TopicPartition::new(anchor.topic.as_str(), anchor.partition)),

@@ -30,6 +30,8 @@ pub(crate) struct Errand {
     pub anchors: Vec<Anchor>,
     /// Partitions that go on somewhere else.
     pub jumps: Vec<Jump>,
+    /// The newest commit of the state that anchors and jumps were derived from.
+    pub derived_from: Option<Uuid>,
     /// Topics that the specification no longer names.
     pub retired: Vec<String>,
     /// What a person asks for.
@@ -124,6 +126,7 @@ impl Errand {
             subscription: bearer.subscription.to_owned(),
             anchors: self.anchors.clone(),
             jumps: self.jumps.clone(),
+            derived_from: self.derived_from,
             retired: self.retired.clone(),
             order: self.order.clone(),
             partitions: self.news.clone(),

@@ -1107,6 +1107,7 @@ fn empty(commit: u128, now_us: i64, grid: Grid) -> Contribution {
         now_us,
         anchors: Vec::new(),
         jumps: Vec::new(),
+        derived_from: None,
         retired: Vec::new(),
         order: None,
         partitions: Vec::new(),

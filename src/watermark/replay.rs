@@ -703,7 +703,8 @@ mod tests {
         };
         let kept = standing.rolled_back.unwrap().kept.unwrap();
         table.state = standing.state;
-        let (jumps, anchors) = keep_offsets(&table.state, &kept, Vec::new(), at("10:50"));
+        let (jumps, anchors) =
+            keep_offsets((&table.state, &kept), Vec::new(), |_| true, at("10:50"));
         table.commit(Contribution {
             anchors,
             jumps,
@@ -717,6 +718,28 @@ mod tests {
         assert_eq!(table.state.published.epoch, 2);
         drop_state(&mut table);
         assert_eq!(going_on(&table).state, table.state, "rebuilt as well");
+    }
+
+    /// Rolled back, and no longer named by the specification: a jump of a topic that leaves fits no base, and the pipeline stood still
+    /// for good.
+    #[test]
+    fn offsets_of_a_topic_that_leaves_with_the_roll_back_are_not_kept() {
+        const ITEMS: &str = "shop.items";
+        let mut table = Table::flowing();
+        table.commit(news("10:45").anchor(0, 0).of(ITEMS));
+        table.commit(news("10:46").rows(0, 0, &["10:44"]).of(ITEMS));
+        let kept = table.state.clone();
+        table.roll_back(1);
+        table.state = going_on(&table).state;
+        let named = |topic: &str| topic == TOPIC;
+        let (jumps, anchors) = keep_offsets((&table.state, &kept), Vec::new(), named, at("10:50"));
+        table.commit(Contribution {
+            anchors,
+            jumps,
+            ..news("10:50").retire(ITEMS)
+        });
+        let left = table.state.left.next_offset(ITEMS, None, 0);
+        assert_eq!(left, Some(0), "what is gone is read should it come back");
     }
 
     #[test]
@@ -838,7 +861,8 @@ mod tests {
         assert_eq!(begins.kept.as_deref(), Some(&table.state));
         let kept = table.state.clone();
         table.state = begins.state(identity(), TOPIC, policy(), at("11:30"));
-        let (jumps, anchors) = keep_offsets(&table.state, &kept, Vec::new(), at("11:30"));
+        let (jumps, anchors) =
+            keep_offsets((&table.state, &kept), Vec::new(), |_| true, at("11:30"));
         table.commit(Contribution {
             anchors,
             jumps,
@@ -948,7 +972,8 @@ mod tests {
             kept: None,
         }
         .state(identity(), TOPIC, policy(), at("11:30"));
-        let (jumps, anchors) = keep_offsets(&above.state, &kept, Vec::new(), at("11:30"));
+        let (jumps, anchors) =
+            keep_offsets((&above.state, &kept), Vec::new(), |_| true, at("11:30"));
         above.commit(Contribution {
             anchors,
             jumps,

@@ -217,15 +217,21 @@ impl Obstacle {
 
 /// Goes on where reading had got by a state that is gone, instead of reading again: what is skipped becomes a gap. `moved` are the
 /// jumps that the logs force on those offsets. Partitions that the state to go on from does not know are anchored.
+///
+/// Topics that the specification no longer names (`names`) stay where they are and leave there: nothing of them is skipped. Only
+/// where the writer begins anew they are anchored as well, since a table has to know what leaves it.
 #[must_use]
 pub fn keep_offsets(
-    state: &State,
-    kept: &State,
+    (state, kept): (&State, &State),
     mut moved: Vec<Jump>,
+    names: impl Fn(&str) -> bool,
     at_us: i64,
 ) -> (Vec<Jump>, Vec<Anchor>) {
     let (mut jumps, mut anchors) = (Vec::new(), Vec::new());
     for (topic, partition, reached) in kept.partitions() {
+        if !state.is_new() && !names(topic) {
+            continue;
+        }
         let here = |jump: &Jump| jump.topic == topic && jump.partition == partition;
         let forced = moved.iter().position(here).map(|at| moved.swap_remove(at));
         let offset = forced

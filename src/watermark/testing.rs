@@ -73,6 +73,7 @@ pub(super) fn news(now: &str) -> Contribution {
         now_us: at(now),
         anchors: Vec::new(),
         jumps: Vec::new(),
+        derived_from: None,
         retired: Vec::new(),
         order: None,
         partitions: Vec::new(),
@@ -249,6 +250,7 @@ impl Table {
     pub(super) fn try_commit(&mut self, mut news: Contribution) -> Result<Advanced, Misfit> {
         let number = self.commits + 1;
         news.commit_id = Uuid::from_u128(number);
+        news.derived_from = news.derived_from.or(Some(self.state.commit_id));
         let next = advance(&self.state, &self.policy, &news)?;
         let changes = contract::properties(&next);
         self.properties.extend(changes.set);

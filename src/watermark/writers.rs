@@ -24,7 +24,7 @@ use super::state::State;
 pub struct Peer {
     /// Its name.
     pub writer: String,
-    /// Its newest commit.
+    /// Its newest commit; nil where none that is known is there any more.
     pub commit_id: Uuid,
     /// Whether it was declared drained.
     pub drained: bool,
@@ -127,6 +127,8 @@ pub(super) fn is_vouched(writer: &str, commit_id: Uuid, table: &TableView<'_>) -
 /// Nothing of what it published holds, and it will go on in another epoch.
 fn undone(state: &State) -> Peer {
     let mut peer = Peer::of(state);
+    // Else the next summary would vouch for a commit that is gone.
+    peer.commit_id = Uuid::nil();
     peer.claim.epoch += 1;
     peer.claim.finalized_before_us = None;
     peer.claim.evidence.clear();
@@ -514,6 +516,28 @@ mod tests {
         assert!(stands(&table, OTHER).is_err());
         table.properties.insert(state_property(OTHER), text);
         assert!(stands(&table, OTHER).is_ok());
+    }
+
+    /// The one that found the other's commits gone named the newest of them in its summary: from then on they counted as seen, the
+    /// table's claim rose over the rows that were lost, and the other one went on behind them.
+    #[test]
+    fn a_writer_whose_commits_are_gone_is_not_vouched_for_by_who_found_that() {
+        let mut table = two();
+        let rows = [("11:30", "11:20"), ("11:31", "11:21")];
+        flow(&mut table, WRITER, rows, 2);
+        table.lineage.snapshots.truncate(2);
+        table.lineage.broken = true;
+        let rows = [("12:20", "12:10"), ("12:21", "12:11")];
+        flow(&mut table, OTHER, rows, 1);
+        table.roll_back(2);
+        for now in ["12:30", "12:31"] {
+            let next = commit(&mut table, WRITER, news(now));
+            assert_eq!((claimed(&next), next.claim.epoch), (None, 3));
+            let unknown = Obstacle::LineageUnknown {
+                writer: OTHER.to_owned(),
+            };
+            assert_eq!(stands(&table, OTHER), Err(unknown));
+        }
     }
 
     /// A claim over writers of whom one is not known would be a guess.

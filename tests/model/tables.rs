@@ -503,6 +503,7 @@ fn contribution(
         subscription: TOPIC.to_owned(),
         anchors: anchors.collect(),
         jumps: Vec::new(),
+        derived_from: None,
         retired: Vec::new(),
         order: None,
         partitions: Vec::new(),

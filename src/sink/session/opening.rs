@@ -287,9 +287,8 @@ fn start(
     let mut jumps = identity::jumps(reached, inquirer, &seen, context)?;
     let mut anchors = Vec::new();
     if let Some(kept) = kept {
-        (jumps, anchors) = keep_offsets(state, kept, jumps, context.clock.now_us());
-        // On a table that begins anew what nobody reads any more has to be known before it can leave.
-        anchors.retain(|anchor| state.is_new() || context.names.contains(&anchor.topic));
+        let names = |topic: &str| context.names.contains(topic);
+        (jumps, anchors) = keep_offsets((state, kept), jumps, names, context.clock.now_us());
     }
     let mut known = known(state);
     known.extend(
@@ -310,6 +309,7 @@ fn start(
     Ok(Some(Errand {
         anchors,
         jumps,
+        derived_from: Some(state.commit_id),
         retired,
         asked: Some(asked_partitions(&topics, at_us)),
         opens: true,

@@ -7,12 +7,17 @@
 use std::collections::BTreeSet;
 
 use super::misfit::Misfit;
-use super::news::{Jump, JumpKind};
+use super::news::{Contribution, Jump, JumpKind};
 use crate::watermark::event_time::{ceil_second, floor_second};
 use crate::watermark::frontier::{OpenGap, PartitionState, Term, View};
 use crate::watermark::state::{PartitionRecord, Record, State};
 
-pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Result<(), Misfit> {
+pub(super) fn derive_jump(
+    base: &State,
+    record: &mut Record,
+    news: &Contribution,
+    jump: &Jump,
+) -> Result<(), Misfit> {
     let Some(known) = base.partition(&jump.topic, jump.partition) else {
         return Err(Misfit::Offset {
             topic: jump.topic.clone(),
@@ -26,7 +31,9 @@ pub(super) fn derive_jump(base: &State, record: &mut Record, jump: &Jump) -> Res
     // Both incarnations of a topic may stand at the same offset.
     let renewed =
         matches!(jump.kind, JumpKind::Recreated { topic_id: Some(id) } if table == Some(id));
-    if known.next_offset != jump.from || renewed {
+    // Rows that were read after a jump back can end where it began.
+    let stale = jump.kind == JumpKind::Truncated && news.derived_from != Some(base.commit_id);
+    if known.next_offset != jump.from || renewed || stale {
         return Err(Misfit::JumpedAlready {
             topic: jump.topic.clone(),
             partition: jump.partition,
@@ -157,6 +164,30 @@ mod tests {
         };
         assert_eq!(table.try_commit(jump("12:32")).unwrap_err(), already);
         assert_eq!(table.state, before);
+    }
+
+    /// The log was cut from 4 to 2. The first worker goes back there and reads on to 4: the second one's jump would begin at 2 again, and
+    /// both rows would be read twice.
+    #[test]
+    fn a_jump_back_counts_only_on_the_state_it_was_derived_from() {
+        let mut table = Table::flowing();
+        let derived_from = Some(table.state.commit_id);
+        let jump = |now: &str| Contribution {
+            derived_from,
+            ..news(now).jump(1, 4, 2, JumpKind::Truncated)
+        };
+        table.commit(jump("12:30"));
+        table.commit(news("12:31").rows(1, 2, &["12:30", "12:31"]));
+        let before = table.state.clone();
+        let already = Misfit::JumpedAlready {
+            topic: TOPIC.to_owned(),
+            partition: 1,
+            next_offset: 4,
+        };
+        assert_eq!(table.try_commit(jump("12:32")).unwrap_err(), already);
+        assert_eq!(table.state, before);
+        table.commit(news("12:33").jump(1, 4, 3, JumpKind::Truncated));
+        assert_eq!(table.state.partition(TOPIC, 1).unwrap().next_offset, 3);
     }
 
     /// The lateness is a bound within one topic incarnation: what the old one held may be later than anything in the new one.

@@ -381,7 +381,7 @@ fn derive_record(base: &State, policy: &Policy, news: &Contribution) -> Result<R
         topics::derive_anchor(base, &mut record, news, anchor)?;
     }
     for jump in &news.jumps {
-        jumps::derive_jump(base, &mut record, jump)?;
+        jumps::derive_jump(base, &mut record, news, jump)?;
     }
     jumps::check_recreated(base, &news.jumps)?;
     jumps::leave_gone(base, &mut record);

@@ -132,6 +132,9 @@ pub struct Contribution {
     pub anchors: Vec<Anchor>,
     /// Partitions that go on somewhere else.
     pub jumps: Vec<Jump>,
+    /// The newest commit of the state that anchors and jumps were derived from; nil: there was none. What goes back in a log counts
+    /// on that very state alone: somebody else may have gone back first, and read on to the offset it started from.
+    pub derived_from: Option<Uuid>,
     /// Topics that the pipeline no longer reads although the state, or its last answer about the partitions, has them. They
     /// leave both with this commit.
     pub retired: Vec<String>,

@@ -98,9 +98,9 @@ impl<'a> Past<'a> {
 /// Whether an anchor was derived from what the table remembers of its partition. `joins`: the topic may be older than the claim.
 pub(super) fn check_origin(
     base: &State,
+    derived_from: Option<Uuid>,
     anchor: &Anchor,
-    past: Past<'_>,
-    joins: bool,
+    (past, joins): (Past<'_>, bool),
 ) -> Result<(), Misfit> {
     let topic = anchor.topic.clone();
     let (next_offset, from) = match (past, anchor.origin) {
@@ -125,7 +125,9 @@ pub(super) fn check_origin(
         }
         (Past::None | Past::CreatedSince(_) | Past::Renewed(_), _) => (None, None),
     };
-    if next_offset == from {
+    // It may have been back, and left again where it had left before.
+    let stale = from > Some(anchor.offset) && derived_from != Some(base.commit_id);
+    if next_offset == from && !stale {
         return Ok(());
     }
     Err(Misfit::Left {

@@ -139,7 +139,7 @@ pub(super) fn derive_anchor(
     let past = Past::of(base, anchor);
     let arrival = arrival(base, &record.policy, news, anchor);
     let joins = matches!(arrival, Arrival::Joins | Arrival::Backfills { .. });
-    check_origin(base, anchor, past, joins)?;
+    check_origin(base, news.derived_from, anchor, (past, joins))?;
     if let Some(id) = anchor.topic_id.or(past.id()) {
         record.topic_ids.insert(anchor.topic.clone(), id);
     }

@@ -352,7 +352,7 @@ pub(super) fn parse_retracted(text: &str) -> Option<Vec<Retracted>> {
 }
 
 pub(super) fn writers_text(state: &State) -> Option<String> {
-    let peers = state.peers.iter();
+    let peers = state.peers.iter().filter(|peer| !peer.commit_id.is_nil());
     let all: BTreeMap<&str, String> = peers
         .map(|peer| (peer.writer.as_str(), peer.commit_id.to_string()))
         .collect();
