@@ -29,9 +29,16 @@ fuzz:
 	.ci/needs build
 	fuzz/run $${FUZZ_SECONDS:-60}
 
-# Whole scenarios with the program as a person runs it.
+# Whole scenarios with the program as a person runs it, on this machine and, as root, on a Kubernetes with real pods.
 e2e:
 	e2e/run
+
+.PHONY: image
+# The image of a release as an OCI archive, target/tidemark.tar, without a container engine. The release build takes long.
+image:
+	.ci/needs build
+	cargo build --release --locked
+	e2e/cluster/release target/release/tidemark target/tidemark.tar
 
 # Everything a machine can say without running a test.
 lint:
