@@ -51,8 +51,11 @@ pub(super) fn told<'a>(
     old: &IngestionPipelineStatus,
     now_us: i64,
 ) -> Told<'a> {
-    let void = void_epoch(workers, old, now_us);
-    let counts = |claim: &&ClaimProgress| void.is_none_or(|epoch| claim.epoch > epoch);
+    let void = void(workers, old, now_us);
+    let counts = |claim: &&ClaimProgress| {
+        let of_void = |void: &Void| void.is_of(claim.table_uuid) && claim.epoch <= void.epoch;
+        !void.iter().any(of_void)
+    };
     let commit = old.commit_id.unwrap_or_default();
     let newest = workers
         .claims(now_us)
@@ -71,22 +74,43 @@ pub(super) fn told<'a>(
         Some(claim) if !is_meant(old.table_uuid) || Some(age(claim)) >= age_of(old) => {
             Told::Claim(claim)
         }
-        _ if void.is_some() => Told::Withdrawn,
+        _ if !void.is_empty() => Told::Withdrawn,
         _ => Told::AsBefore,
     }
 }
 
-/// The epoch up to which a worker says that claims are void, where that touches what is told. One that has not seen a later epoch
-/// yet speaks of the one before.
-fn void_epoch(workers: &Workers, old: &IngestionPipelineStatus, now_us: i64) -> Option<u64> {
+/// What a worker says does not count: the claims of a table up to an epoch. One that has not seen the table speaks of the one that
+/// was told.
+struct Void {
+    table_uuid: Option<Uuid>,
+    epoch: u64,
+}
+
+impl Void {
+    /// Whether it is about this table; one that is not known may be any.
+    fn is_of(&self, table_uuid: Option<Uuid>) -> bool {
+        self.table_uuid.is_none() || table_uuid.is_none() || self.table_uuid == table_uuid
+    }
+
+    /// Whether what was told is among it. One that has not seen a later epoch yet speaks of the one before.
+    fn touches(&self, old: &IngestionPipelineStatus) -> bool {
+        self.is_of(old.table_uuid) && Some(self.epoch) >= old.epoch
+    }
+}
+
+/// What workers say does not count, where that touches what was told.
+fn void(workers: &Workers, old: &IngestionPipelineStatus, now_us: i64) -> Vec<Void> {
     let void = workers.iter().filter_map(|(_, worker)| {
         let progress = worker.progress(now_us)?;
         let error = progress.last_error.as_ref()?;
-        let seen = progress.claim.as_ref().map(|claim| claim.epoch);
-        let epoch = seen.or(old.epoch).unwrap_or(u64::MAX);
-        error.reason.voids_claim().then_some(epoch)
+        let claim = progress.claim.as_ref();
+        let seen = claim.map(|claim| claim.epoch);
+        error.reason.voids_claim().then(|| Void {
+            table_uuid: claim.and_then(|claim| claim.table_uuid).or(old.table_uuid),
+            epoch: seen.or(old.epoch).unwrap_or(u64::MAX),
+        })
     });
-    void.max().filter(|epoch| Some(*epoch) >= old.epoch)
+    void.filter(|void| void.touches(old)).collect()
 }
 
 fn age(claim: &ClaimProgress) -> Age {

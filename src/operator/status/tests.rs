@@ -271,6 +271,30 @@ fn void_claim_is_withdrawn_and_comes_back() {
 }
 
 /// Of two workers one has made the commit after a rollback, and the other still finds the old one gone.
+/// A table that was made again counts its epochs anew: what is void of the old one says nothing of it.
+#[test]
+fn void_claim_of_an_old_table_hides_none_of_the_new_one() {
+    let mut case = Case::new();
+    case.workers.expect(&["a", "b"], case.now_us);
+    case.hears("a", running(Some(claim(5, Some("11:00"), 7))));
+    let old = first(&case);
+    let mut void = stopped(Reason::TableRecreated, "another UUID");
+    void.claim = Some(claim(5, Some("11:00"), 7));
+    case.hears("a", void);
+    let withdrawn = case.after(&old);
+    assert_eq!(withdrawn.finalized_before, None);
+    let mut anew = claim(0, Some("10:00"), 8);
+    anew.table_uuid = Some(commit(2));
+    case.hears("b", running(Some(anew)));
+    for before in [&old, &withdrawn] {
+        let status = case.after(before);
+        assert_eq!(
+            (status.finalized_before, status.table_uuid),
+            (Some(text(today("10:00"))), Some(commit(2)))
+        );
+    }
+}
+
 #[test]
 fn void_epoch_does_not_withdraw_a_later_one() {
     let mut case = Case::new();
