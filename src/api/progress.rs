@@ -368,7 +368,7 @@ impl PipelineProgress {
     pub fn at(mut self, now_us: i64, holding: Option<&Holding>) -> Self {
         let by_table = holding.map(|holding| holding.at(now_us));
         let Some(obstacle) = self.obstacle() else {
-            self.hold = by_table;
+            self.hold = by_table.map(|hold| self.idle_or(hold));
             return self;
         };
         self.hold = Some(HoldProgress {
@@ -384,6 +384,22 @@ impl PipelineProgress {
             partition.end_offset = None;
         }
         self
+    }
+
+    /// A cell that only rows could close is held by nothing that is wrong while there are none: everything is read, and this worker
+    /// has committed no row since the cell ended.
+    fn idle_or(&self, mut hold: HoldProgress) -> HoldProgress {
+        let by_rows = matches!(
+            hold.reason,
+            Reason::WindowIncomplete | Reason::PartitionBehind
+        );
+        let is_read = self.lag.is_some_and(|lag| lag.offsets == 0);
+        let committed = self.last_commit.as_ref().filter(|commit| commit.rows > 0);
+        let is_quiet = committed.is_none_or(|commit| Some(commit.at_us) < hold.cell_end_us);
+        if by_rows && is_read && is_quiet {
+            hold.reason = Reason::Idle;
+        }
+        hold
     }
 
     /// Whether something keeps it from reading or committing.
@@ -592,6 +608,63 @@ mod tests {
         assert_ne!(holding.reason(due_us), Reason::CellOpen);
         assert_eq!(at(due_us).lag, Some(LagSummary::default()));
         assert_eq!(at(due_us).partitions[0].end_offset, Some(7));
+    }
+
+    /// Nothing is wrong with a table that gets no rows, though its claim stands still where only rows may close a cell.
+    #[test]
+    fn quiet_table_whose_cells_only_rows_close_is_idle() {
+        let hold = |reason| HoldProgress {
+            cell_end_us: Some(minute(660)),
+            partition: Some("orders/0".to_owned()),
+            term: Some(Term::Minimum),
+            reason,
+            since_us: minute(650),
+        };
+        let commit = |at_us, rows| CommitProgress {
+            commit_id: Uuid::nil(),
+            snapshot_id: 1,
+            at_us,
+            rows,
+            elapsed_ms: 5,
+        };
+        let quiet = without_lag(RunState::Running);
+        let reason = |progress: &PipelineProgress, of| progress.idle_or(hold(of)).reason;
+        for held in [Reason::WindowIncomplete, Reason::PartitionBehind] {
+            assert_eq!(reason(&quiet, held), Reason::Idle);
+        }
+        for other in [
+            Reason::ConnectorSilent,
+            Reason::CellOpen,
+            Reason::SnapshotRunning,
+        ] {
+            assert_eq!(reason(&quiet, other), other);
+        }
+        let mut progress = quiet.clone();
+        for (last, expected) in [
+            (commit(minute(659), 7), Reason::Idle),
+            (commit(minute(661), 0), Reason::Idle),
+            (commit(minute(661), 7), Reason::PartitionBehind),
+        ] {
+            progress.last_commit = Some(last);
+            assert_eq!(reason(&progress, Reason::PartitionBehind), expected);
+        }
+        let mut behind = quiet.clone();
+        behind.lag = Some(LagSummary {
+            offsets: 1,
+            partitions_behind: 1,
+        });
+        assert_eq!(
+            reason(&behind, Reason::PartitionBehind),
+            Reason::PartitionBehind
+        );
+        behind.lag = None;
+        assert_eq!(
+            reason(&behind, Reason::PartitionBehind),
+            Reason::PartitionBehind
+        );
+        progress.hold = Some(hold(Reason::Idle));
+        let told = told(&progress, ConditionType::Advancing);
+        assert_eq!((told.0, told.1), (Answer::Unknown, Reason::Idle));
     }
 
     /// Whoever has read the cells has to know which, and that they are not final now.
