@@ -286,6 +286,27 @@ fn audit_warns_of_each_field() {
     said.expect_success();
 }
 
+/// Whoever writes a password into an address is refused, and what the API server says and logs of it does not hold the password.
+#[test]
+fn password_in_an_address_is_not_repeated() {
+    let kube = Kube::with_admission();
+    let namespace = kube.namespace("password_in_an_address");
+    let person = kube.person();
+    let only = json!({"limits": {"catalogs": ["http://lake*"]}});
+    apply(&person, &policy(&namespace, "only", &only)).expect_success();
+    await_policy(&person, &pipeline(&namespace, "other", &json!({})));
+    for (uri, told) in [
+        ("https://reader:hunter2@lake:8181/x", "https://…@lake:8181/x"),
+        ("http://reader:hunter2@db@lake", "http://…@lake"),
+        ("hunter2@lake", "…@lake"),
+    ] {
+        let beyond = pipeline(&namespace, "orders", &json!({"sink": {"catalog": {"uri": uri}}}));
+        let said = apply(&person, &beyond).expect_failure();
+        assert!(said.contains(&format!("spec.sink.catalog.uri is {told};")), "{said}");
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
 /// Several policies bind one pipeline: what all of them allow is allowed.
 #[test]
 fn limits_of_several_policies_intersect() {

@@ -112,8 +112,9 @@ impl Admission {
             values,
         } = looked;
         let found = format!(
-            "{values}.filter(value, !({})).map(value, string(value)).join(', ')",
-            fits(kind, "value", limit)
+            "{values}.filter(value, !({})).map(value, {}).join(', ')",
+            fits(kind, "value", limit),
+            shown(kind)
         );
         let told = format!(
             "'spec.{field} is ' + {} + '; the policy \"' + params.metadata.name + '\" allows ' + {}",
@@ -193,11 +194,22 @@ fn fits(kind: Kind, value: &str, limit: &str) -> String {
         }
         Kind::Names => format!("{value} in {limit}"),
         // Of what a pattern may hold only the dot and the star mean something to a regular expression.
-        Kind::Patterns | Kind::PatternsOfList => format!(
+        Kind::Patterns | Kind::Addresses | Kind::PatternsOfList => format!(
             "{limit}.exists(pattern, {value}.matches('(?s)^' + pattern.replace('.', '[.]').replace('*', '.*').replace('{{namespace}}', \
              request.namespace) + '$'))"
         ),
         Kind::Incomparable => "false".to_owned(),
+    }
+}
+
+/// A value as it is told; see `without_user` in `limits`.
+fn shown(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Addresses => {
+            "(value.contains('@') ? (value.split('@')[0].contains('://') ? value.split('@')[0].split('://')[0] + '://' : '') + '…@' + \
+             value.split('@')[size(value.split('@')) - 1] : value)"
+        }
+        _ => "string(value)",
     }
 }
 
@@ -217,7 +229,7 @@ fn allowed(kind: Kind, limit: &str) -> String {
              string({limit}.max) : 'at least ' + string({limit}.min))"
         ),
         Kind::Names => only(&format!("{limit}.join(', ')")),
-        Kind::Patterns | Kind::PatternsOfList => only(&patterns),
+        Kind::Patterns | Kind::Addresses | Kind::PatternsOfList => only(&patterns),
         Kind::Incomparable => format!(
             "'only topics by name, and of these ' + {}",
             cut(&patterns, CUT)

@@ -34,6 +34,8 @@ pub(super) enum Kind {
     Names,
     /// Each entry matches one of these patterns.
     Patterns,
+    /// The same for addresses, which are told without who logs in there: it may hold a password.
+    Addresses,
     /// The same for entries that stand in one text, separated by commas.
     PatternsOfList,
     /// It cannot be held against the patterns.
@@ -95,7 +97,7 @@ pub(super) const RULES: [(&str, Kind, &[&str]); 18] = [
         ],
     ),
     ("topics", Kind::Incomparable, &["source.kafka.topicPattern"]),
-    ("catalogs", Kind::Patterns, &["sink.catalog.uri"]),
+    ("catalogs", Kind::Addresses, &["sink.catalog.uri"]),
     ("tables", Kind::Patterns, &["sink.table"]),
     (
         "serviceAccounts",
@@ -228,7 +230,9 @@ fn bound(path: &str, kind: Kind, said: &Value, broken: &mut Vec<Broken>) -> Boun
     };
     match kind {
         Kind::Names => Bound::Names(texts(said)),
-        Kind::Patterns | Kind::PatternsOfList | Kind::Incomparable => Bound::Patterns(texts(said)),
+        Kind::Patterns | Kind::Addresses | Kind::PatternsOfList | Kind::Incomparable => {
+            Bound::Patterns(texts(said))
+        }
         Kind::Size | Kind::Cpu | Kind::Share => Bound::Between(None, read(path, Some(said))),
         Kind::Lengths | Kind::Counts => {
             let [least, most] =
@@ -255,9 +259,11 @@ impl Kind {
             Self::Size => "write a size, as 512Mi",
             Self::Cpu => "write an amount of CPU, as 500m or 2",
             Self::Share => "write 0.001, 0.01 or 0.05",
-            Self::Names | Self::Patterns | Self::PatternsOfList | Self::Incomparable => {
-                "write a list of texts"
-            }
+            Self::Names
+            | Self::Patterns
+            | Self::Addresses
+            | Self::PatternsOfList
+            | Self::Incomparable => "write a list of texts",
         }
     }
 }
@@ -274,7 +280,11 @@ fn amount(kind: Kind, value: &Value) -> Option<u64> {
             let rank = Quantile::ALL.iter().position(|one| *one == share)?;
             rank.try_into().ok()
         }
-        Kind::Names | Kind::Patterns | Kind::PatternsOfList | Kind::Incomparable => None,
+        Kind::Names
+        | Kind::Patterns
+        | Kind::Addresses
+        | Kind::PatternsOfList
+        | Kind::Incomparable => None,
     }
 }
 
@@ -319,7 +329,12 @@ impl Bound {
                 let fits = |text: &String| patterns.iter().any(|pattern| matches(pattern, text));
                 let comparable = kind != Kind::Incomparable;
                 let beyond = |text: &String| !(comparable && fits(text));
-                entries.into_iter().filter(beyond).collect()
+                let beyond = entries.into_iter().filter(beyond);
+                if kind == Kind::Addresses {
+                    beyond.map(|address| without_user(&address)).collect()
+                } else {
+                    beyond.collect()
+                }
             }
         };
         (!entries.is_empty()).then(|| cut(&entries.join(", ")))
@@ -344,6 +359,16 @@ impl Bound {
             Self::Patterns(patterns) => only(&filled(patterns, namespace)),
         }
     }
+}
+
+/// An address without who logs in there: `http://…@host`. The API server shows it in the same way.
+fn without_user(address: &str) -> String {
+    let Some((_, host)) = address.rsplit_once('@') else {
+        return address.to_owned();
+    };
+    let before = address.split('@').next().unwrap_or_default();
+    let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
+    format!("{}…@{host}", scheme.unwrap_or_default())
 }
 
 /// How many characters of a list are told.
