@@ -25,7 +25,7 @@ use tidemark::{
         gate::{GateContext, Gates},
         http::{self, Readers},
         lease::{Leadership, LeaseName, lead},
-        progress::{Poller, Target},
+        progress::{Poller, ROUND, Target},
         report::{ReportContext, Reports},
         status::{Children, Reconciled},
         writer::{Writer, WriterContext, Written},
@@ -135,7 +135,7 @@ impl Told {
         let ends = stop.clone();
         tokio::spawn(async move { gates.run(watching, Some(&of), ends).await });
         let told = Self {
-            poller: Poller::new(clock, counts).unwrap(),
+            poller: Poller::new(clock, counts, ROUND).unwrap(),
             admin: kube.admin(),
             worker: Recorded::start().await,
             namespace,

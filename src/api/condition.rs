@@ -113,6 +113,8 @@ pub enum Reason {
     SecretMissing,
     /// A policy is wrong somewhere, so nothing of it counts.
     PolicyInvalid,
+    /// A policy that may be about the pipeline cannot be read by this version of the operator.
+    PolicyUnreadable,
     /// Pipelines did not get ready again after their change, so that it goes no further.
     RolloutHalted,
 
@@ -320,6 +322,9 @@ impl Reason {
             Self::SpecInvalid => "correct the fields that the message names",
             Self::PolicyInvalid => {
                 "correct the fields that the message names; until then the policy counts for nothing"
+            }
+            Self::PolicyUnreadable => {
+                "run the operator in the version that the policy was written for, or correct the policy; until then what was accepted last goes on, and nothing new is accepted"
             }
             Self::RolloutHalted => {
                 "see why they are not ready; it goes on when they are, or when the change is taken back"

@@ -186,6 +186,11 @@ pub struct Sink {
     pub catalog: Catalog,
     /// Which table.
     pub table: TableName,
+    /// The UUID that the table was seen with before, by whichever worker; another table under its name is refused.
+    ///
+    /// Nobody asks for it, so it is no part of the hash, and a worker that runs goes on when it becomes known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_table: Option<Uuid>,
     /// The source's columns; without them the table has to exist and says them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Vec<Column>>,
@@ -734,13 +739,18 @@ impl EffectiveSpec {
         singleton_map_recursive::deserialize(serde_yaml::Deserializer::from_str(text))
     }
 
-    /// A short hash of the whole; equal specifications have equal ones.
+    /// A short hash of all that is asked for; equal specifications have equal ones.
     ///
     /// # Panics
     /// Never: every part of a specification can be written as JSON.
     #[must_use]
     pub fn hash(&self) -> String {
-        format!("{:016x}", short_hash(self))
+        if self.sink.known_table.is_none() {
+            return format!("{:016x}", short_hash(self));
+        }
+        let mut asked_for = self.clone();
+        asked_for.sink.known_table = None;
+        asked_for.hash()
     }
 
     /// A hash of what decides about the claim; a change of it raises the policy revision.

@@ -148,6 +148,9 @@ pub(super) struct Arguments {
     /// How long it takes until every child was looked at for changes that nobody saw
     #[arg(long, value_name = "LENGTH", default_value = "6h", value_parser = length)]
     sweep: Duration,
+    /// How often each worker is asked what it does; a new claim is in the status that much later at most
+    #[arg(long, value_name = "LENGTH", default_value = "20s", value_parser = ask_every)]
+    ask_every: Duration,
     /// How log lines are written
     #[arg(
         long,
@@ -173,6 +176,14 @@ fn length(text: &str) -> Result<Duration, String> {
     let us = parse_length_us(text).filter(|us| bounds.contains(us));
     us.map(clock::length)
         .ok_or_else(|| "write a length from 10s to 7d".to_owned())
+}
+
+fn ask_every(text: &str) -> Result<Duration, String> {
+    // A worker that is asked less often would count as out of reach.
+    let bounds = 1_000_000..=20_000_000;
+    let us = parse_length_us(text).filter(|us| bounds.contains(us));
+    us.map(clock::length)
+        .ok_or_else(|| "write a length from 1s to 20s".to_owned())
 }
 
 impl Arguments {
@@ -211,6 +222,7 @@ impl Arguments {
             status_pace: STATUS_PACE,
             hands: self.concurrency.into(),
             sweep: self.sweep,
+            ask_every: self.ask_every,
         }
     }
 }

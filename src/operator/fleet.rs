@@ -38,8 +38,12 @@ use crate::{
     process::clock::Clock,
 };
 
-/// How long a pipeline that another leader had changed has at least to show that it is well.
+/// How long a pipeline that another leader had changed has at least to show that it is well: several rounds of asking.
 const ADOPTED_US: i64 = 120_000_000;
+
+/// How long after a change a new leader looks whether the pipeline is well, before it lets others go. What is wrong with it later is
+/// not of that change.
+const LATELY_US: i64 = 86_400_000_000;
 
 /// What an operator is told at its start.
 #[derive(Debug, Clone)]
@@ -357,18 +361,17 @@ impl State {
         };
         self.rollout.observe(&uid, health, now_us);
         let workers = self.index.last_workers(&uid, &key.namespace);
-        let Some(Changed { at_us, was_ready }) = workers.and_then(WorkersSeen::changed) else {
+        // Who stands still has nobody to ask.
+        let running = workers.filter(|workers| workers.deployment.wanted > 0);
+        let Some(Changed { at_us, was_ready }) = running.and_then(WorkersSeen::changed) else {
             return;
         };
         let deadline_us = self.rollout.patience_us(&uid);
-        let is_due = at_us + deadline_us > now_us;
-        if is_due || (was_ready && !ready) {
-            let since_us = if is_due {
-                at_us
-            } else {
-                now_us + ADOPTED_US - deadline_us
-            };
-            self.rollout.begin(&uid, since_us, was_ready);
+        let lately = at_us.saturating_add(LATELY_US.max(deadline_us)) > now_us;
+        if was_ready && lately {
+            // What the status says may be of before the change: the workers are asked first.
+            let since_us = at_us.max(now_us + ADOPTED_US - deadline_us);
+            self.rollout.adopt(&uid, since_us, was_ready);
         }
     }
 

@@ -10,6 +10,9 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
+use strum::IntoEnumIterator;
+
+use crate::api::condition::ConditionType;
 
 /// From what is decided in memory to a server that is overloaded.
 const SECONDS: [f64; 12] = [
@@ -69,6 +72,7 @@ impl OperatorMetrics {
             changes_waiting: Gauge::default(),
             leader: Gauge::default(),
         };
+        metrics.show_zeros();
         let name = |name: &str| format!("operator_{name}");
         registry.register(
             name("queue_depth"),
@@ -113,6 +117,27 @@ impl OperatorMetrics {
             metrics.leader.clone(),
         );
         metrics
+    }
+
+    /// Series that are there from the start: an alarm on one that is absent would never come.
+    fn show_zeros(&self) {
+        for kind in ConditionType::iter() {
+            for status in ["True", "False", "Unknown"] {
+                self.set_pipelines(kind.into(), status, 0);
+            }
+        }
+        for kind in ["IngestionPipeline", "IngestionPolicy"] {
+            self.set_undecodable(kind, 0);
+        }
+        for step in ["decide", "apply", "pipeline", "pool", "namespace"] {
+            let outcomes = match step {
+                "decide" => ["accepted", "refused"],
+                _ => ["ok", "failed"],
+            };
+            for outcome in outcomes {
+                drop(self.reconcile.get_or_create(&StepOutcome { step, outcome }));
+            }
+        }
     }
 
     /// How many tasks wait.

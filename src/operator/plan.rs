@@ -1,7 +1,7 @@
 //! What one pipeline shall be, and which of its children differ from that.
 //!
-//! Comes in: the decision of the policies, an elder pipeline with the same table, what was accepted before, what was seen of the
-//! children. Goes out: what is wanted, why it is not accepted, and what has to be written. Pure.
+//! Comes in: the decision of the policies, what else stands against it, what was accepted before, what was seen of the children.
+//! Goes out: what is wanted, why it is not accepted, and what has to be written. Pure.
 //!
 //! What is not accepted changes nothing that runs: the last accepted goes on, and can always be made to stand still.
 
@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use super::{
     Key, Owner, PoolKey,
     build::{Child, Entry, Kind, Member, Workers, dedicated_name, shared_name, template_of_budget},
-    index::{ChildSeen, Rival, WorkersSeen, pool_of},
+    index::{ChildSeen, WorkersSeen, pool_of},
     placement::{Capacity, Need, pack},
     policy::Decision,
     status::Trouble,
@@ -53,30 +53,36 @@ impl Plan {
     }
 }
 
-/// Plans a pipeline. `last`: what was accepted before.
+/// Plans a pipeline. `hindrance`: what beside it keeps it from being accepted; `last`: what was accepted before.
 #[must_use]
 pub fn plan(
     pipeline: &IngestionPipeline,
     decision: &Decision,
-    rival: Option<&Rival>,
+    hindrance: Option<&Trouble>,
     last: Option<&Arc<Entry>>,
 ) -> Plan {
-    let accepted = accepted(decision, rival);
+    let accepted = accepted(decision, hindrance);
+    // Once seen it is kept, whatever becomes of the status.
+    let table = pipeline
+        .status
+        .as_ref()
+        .and_then(|status| status.table_uuid);
+    let table = table.or_else(|| last.and_then(|last| last.table_uuid));
     let wanted = if let (Ok(()), Ok(resolved)) = (&accepted, &decision.outcome) {
-        Some(Arc::new(Entry::of(resolved)))
+        Some(Entry::of(resolved, table))
     } else {
         let suspend = pipeline.spec.suspend.unwrap_or_default();
-        last.map(|last| Arc::new(last.with_suspend(suspend)))
+        last.map(|last| last.with_suspend(suspend).with_table(table))
     };
     Plan {
         accepted,
-        wanted,
+        wanted: wanted.map(Arc::new),
         groups: decision.rollouts.iter().map(ToString::to_string).collect(),
         patience_us: decision.outcome.as_ref().map_or(0, patience_us),
     }
 }
 
-fn accepted(decision: &Decision, rival: Option<&Rival>) -> Result<(), Trouble> {
+fn accepted(decision: &Decision, hindrance: Option<&Trouble>) -> Result<(), Trouble> {
     if let Err(faults) = &decision.outcome {
         let told = faults.iter().map(ToString::to_string);
         return Err(Trouble::new(Reason::SpecInvalid, some_of(told)));
@@ -85,13 +91,7 @@ fn accepted(decision: &Decision, rival: Option<&Rival>) -> Result<(), Trouble> {
     if refusals.peek().is_some() {
         return Err(Trouble::new(Reason::PolicyViolated, some_of(refusals)));
     }
-    match rival {
-        None => Ok(()),
-        Some(Rival { key, table }) => {
-            let told = format!("table \"{table}\" is written by the elder pipeline \"{key}\"");
-            Err(Trouble::new(Reason::TableTaken, told))
-        }
-    }
+    hindrance.map_or(Ok(()), |hindrance| Err(hindrance.clone()))
 }
 
 fn some_of(told: impl Iterator<Item = String>) -> String {
@@ -262,7 +262,10 @@ fn changed_by(child: &Child, workers: &Workers, seen: &WorkersSeen) -> Vec<Strin
             let before = seen.children.get(&Kind::Deployment);
             before.is_none_or(|before| before.spec_hash != child.spec_hash)
         }
-        Kind::ConfigMap => seen.entries.get(*uid) != Some(&member.entry),
+        Kind::ConfigMap => {
+            let before = seen.entries.get(*uid);
+            before.is_none_or(|before| !before.asks_as(&member.entry))
+        }
         Kind::PodDisruptionBudget | Kind::NetworkPolicy => false,
     });
     concerned.map(|(uid, _)| uid.clone()).collect()
@@ -396,7 +399,7 @@ spec:
     }
 
     #[test]
-    fn wrong_specification_names_its_faults_and_a_rival_its_table() {
+    fn wrong_specification_names_its_faults_and_whatever_stands_against_it_counts() {
         let wrong = pipeline("orders", "  finalization: {cell: 7h, maxDelay: 9999h}\n");
         let told = plan(&wrong, &decided(&wrong, &[]), None, None)
             .accepted
@@ -407,19 +410,39 @@ spec:
             "{}",
             told.message
         );
-        let rival = Rival {
-            key: Key::new("shop", "elder"),
-            table: "shop.orders".into(),
-        };
+        let taken = Trouble::new(Reason::TableTaken, "table \"shop.orders\"");
         let fine = pipeline("orders", "");
-        let told = plan(&fine, &decided(&fine, &[]), Some(&rival), None)
-            .accepted
-            .unwrap_err();
-        let expected = Trouble::new(
-            Reason::TableTaken,
-            "table \"shop.orders\" is written by the elder pipeline \"shop/elder\"",
+        let told = plan(&fine, &decided(&fine, &[]), Some(&taken), None);
+        assert_eq!((told.accepted, told.wanted), (Err(taken), None));
+    }
+
+    /// The worker says in the status which table it is; from then on it stays so.
+    #[test]
+    fn table_once_seen_stays_known() {
+        let fresh = pipeline("orders", "");
+        let known = |pipeline: &IngestionPipeline, last: Option<&Arc<Entry>>| {
+            let entry = plan(pipeline, &decided(pipeline, &[]), None, last)
+                .wanted
+                .unwrap();
+            let spec = EffectiveSpec::from_yaml(&entry.spec).unwrap();
+            assert_eq!(spec.sink.known_table, entry.table_uuid);
+            (entry.table_uuid, entry)
+        };
+        assert_eq!(known(&fresh, None).0, None);
+        let mut seen = fresh.clone();
+        seen.status = Some(crate::api::status::IngestionPipelineStatus {
+            table_uuid: Some(uuid::Uuid::from_u128(7)),
+            ..Default::default()
+        });
+        let (table, entry) = known(&seen, None);
+        assert_eq!(table, Some(uuid::Uuid::from_u128(7)));
+        assert_eq!(
+            known(&fresh, Some(&entry)).0,
+            table,
+            "a status that was lost takes nothing back"
         );
-        assert_eq!(told, expected);
+        let wrong = pipeline("orders", "  finalization: {cell: 7h}\n");
+        assert_eq!(known(&wrong, Some(&entry)).0, table);
     }
 
     fn seen_of(workers: &Workers) -> WorkersSeen {

@@ -3,7 +3,7 @@
 //! Comes in: policies as the watch brings them, decisions about pipelines, how far changes have got. Goes out: statuses to the writer.
 //!
 //! Nothing is said before every pipeline was decided once: a count of half the fleet would be wrong. A policy that cannot be decoded
-//! is named in the log and stops no other.
+//! says so in its own status, and stops no other.
 
 use std::{
     collections::BTreeMap,
@@ -15,24 +15,23 @@ use std::{
 use futures::{Stream, StreamExt};
 use kube::{
     Api, Client, ResourceExt,
-    core::{DeserializeGuard, error_boundary::InvalidObject},
     runtime::{
         WatchStreamExt,
         watcher::{self, Event},
     },
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::{
     Key,
     lease::Leadership,
-    policy::{Decision, Policies},
+    policy::{Decision, Labels, Policies, ReadPolicy},
     policy_status::{Situation, Told, Wave, derive, tally},
     writer::{NewStatus, Outcome, Taken, Urgency, WRITE_TIMEOUT, Write, Writer, Written},
 };
 use crate::{
-    api::policy::{IngestionPolicy, IngestionPolicyStatus},
+    api::policy::{IngestionPolicy, IngestionPolicySpec, IngestionPolicyStatus},
     process::clock::Clock,
     sensor::chain,
 };
@@ -78,12 +77,26 @@ struct Inner {
     /// Whether every pipeline was decided once.
     is_complete: bool,
     has_changed: bool,
+    /// The labels of the namespaces that this operator looks after; `None`: all there are.
+    scope: Option<Vec<Labels>>,
 }
 
 struct Seen {
+    /// Of one that cannot be read no more than whose it is and what was said of it.
     object: IngestionPolicy,
+    /// Why it cannot be read.
+    unread: Option<String>,
     /// The status that it shall have, until that is settled.
     submitted: Option<IngestionPolicyStatus>,
+}
+
+impl Seen {
+    /// Whether it is about any of these namespaces.
+    fn is_of(&self, scope: Option<&[Labels]>) -> bool {
+        let selector = self.object.spec.namespace_selector.as_ref();
+        let matches = |labels: &Labels| selector.is_none_or(|selector| selector.matches(labels));
+        scope.is_none_or(|scope| scope.iter().any(matches))
+    }
 }
 
 impl PolicyReports {
@@ -122,6 +135,16 @@ impl PolicyReports {
         }
     }
 
+    /// This operator looks after namespaces with these labels and no others: a policy that selects none of them is counted by
+    /// somebody else, who would write the opposite.
+    pub fn confine_to(&self, namespaces: Vec<Labels>) {
+        let mut inner = self.lock();
+        if inner.scope.as_ref() != Some(&namespaces) {
+            inner.scope = Some(namespaces);
+            inner.has_changed = true;
+        }
+    }
+
     /// Every pipeline was decided once since this replica leads.
     pub fn complete(&self) {
         let mut inner = self.lock();
@@ -142,7 +165,7 @@ impl PolicyReports {
 
     /// Watches and says until `stop`.
     pub async fn run(self, client: Client, stop: CancellationToken) {
-        let api: Api<DeserializeGuard<IngestionPolicy>> = Api::all(client);
+        let api: Api<ReadPolicy> = Api::all(client);
         let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
         tokio::select! {
             () = stop.cancelled() => {}
@@ -151,25 +174,18 @@ impl PolicyReports {
         }
     }
 
-    async fn watch(
-        &self,
-        events: impl Stream<Item = Result<Event<DeserializeGuard<IngestionPolicy>>, watcher::Error>>,
-    ) {
+    async fn watch(&self, events: impl Stream<Item = Result<Event<ReadPolicy>, watcher::Error>>) {
         let mut events = std::pin::pin!(events);
         let mut fresh: Vec<String> = Vec::new();
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init) => fresh.clear(),
-                Ok(Event::InitApply(object)) => fresh.extend(self.seen(object.0)),
+                Ok(Event::InitApply(object)) => fresh.push(self.seen(object)),
                 Ok(Event::InitDone) => self.lock().policies.retain(|name, _| fresh.contains(name)),
-                Ok(Event::Apply(object)) => drop(self.seen(object.0)),
+                Ok(Event::Apply(object)) => drop(self.seen(object)),
                 Ok(Event::Delete(object)) => {
-                    let name = match &object.0 {
-                        Ok(policy) => policy.name_any(),
-                        Err(invalid) => invalid.metadata.name.clone().unwrap_or_default(),
-                    };
                     let mut inner = self.lock();
-                    inner.policies.remove(&name);
+                    inner.policies.remove(&object.name());
                     inner.has_changed = true;
                 }
                 Err(error) => debug!(
@@ -180,17 +196,16 @@ impl PolicyReports {
         }
     }
 
-    fn seen(&self, object: Result<IngestionPolicy, InvalidObject>) -> Option<String> {
-        let mut object = match object {
-            Ok(object) => object,
-            Err(invalid) => {
-                let policy = invalid.metadata.name.clone().unwrap_or_default();
-                warn!(
-                    policy,
-                    error = chain(&invalid),
-                    "a policy cannot be read: it counts for nothing"
-                );
-                return None;
+    fn seen(&self, object: ReadPolicy) -> String {
+        let (mut object, unread) = match object {
+            ReadPolicy::Whole(object) => (*object, None),
+            ReadPolicy::Unread(policy) => {
+                let object = IngestionPolicy {
+                    metadata: policy.metadata,
+                    spec: IngestionPolicySpec::default(),
+                    status: policy.status,
+                };
+                (object, Some(policy.error))
             }
         };
         object.metadata.managed_fields = None;
@@ -200,11 +215,13 @@ impl PolicyReports {
         // Of a status alone, as this replica has written it, nothing new follows.
         let same = |before: &Seen| before.object.metadata.generation == object.metadata.generation;
         inner.has_changed |= !before.as_ref().is_some_and(same);
-        let submitted = before.and_then(|before| before.submitted);
-        inner
-            .policies
-            .insert(name.clone(), Seen { object, submitted });
-        Some(name)
+        let seen = Seen {
+            object,
+            unread,
+            submitted: before.and_then(|before| before.submitted),
+        };
+        inner.policies.insert(name.clone(), seen);
+        name
     }
 
     /// What became of a write.
@@ -244,17 +261,18 @@ impl PolicyReports {
 
     fn say(&self, inner: &mut Inner) {
         let leads = self.context.leadership.may_start(WRITE_TIMEOUT);
-        let objects = inner.policies.values().map(|seen| &seen.object);
-        let policies = Policies::new(objects);
+        let whole = inner.policies.values().filter(|seen| seen.unread.is_none());
+        let policies = Policies::new(whole.map(|seen| &seen.object));
         let tallies = tally(&inner.told);
         let still = Wave::default();
         for (name, seen) in &mut inner.policies {
-            if !leads {
+            if !leads || !seen.is_of(inner.scope.as_deref()) {
                 seen.submitted = None;
                 continue;
             }
             let situation = Situation {
                 policies: &policies,
+                unread: seen.unread.as_deref(),
                 tally: tallies.get(name.as_str()),
                 wave: inner.waves.get(name).unwrap_or(&still),
                 now_us: self.context.clock.now_us(),

@@ -102,6 +102,8 @@ pub struct Wave {
 pub struct Situation<'a> {
     /// All policies, read.
     pub policies: &'a Policies,
+    /// Why this version cannot read it, where it cannot.
+    pub unread: Option<&'a str>,
     /// What it is about; nothing for one that selects no pipeline.
     pub tally: Option<&'a Tally>,
     /// How far a change has got.
@@ -124,7 +126,10 @@ pub fn derive(
     let faults = situation.policies.refused().get(&name);
     let notes = situation.policies.get(&name).map(Policy::notes);
     let said = [
-        accepted(faults, notes.unwrap_or_default()),
+        match situation.unread {
+            Some(error) => no(Reason::PolicyUnreadable, error),
+            None => accepted(faults, notes.unwrap_or_default()),
+        },
         progressing(wave, tally.map_or(0, |tally| tally.matched)),
     ];
     let generation = policy.metadata.generation;
@@ -264,6 +269,7 @@ spec:
         let tallies = tally(&told);
         let situation = Situation {
             policies: &policies,
+            unread: None,
             tally: tallies.get("gold"),
             wave,
             now_us: NOW_US,

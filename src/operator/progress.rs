@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{api::worker::PipelineProgress, process::clock::Clock, sensor::chain};
 
-/// How often every worker is asked.
+/// How often every worker is asked where nothing else is said, and at least.
 pub const ROUND: Duration = Duration::from_secs(20);
 
 /// How long a worker may take to answer.
@@ -109,6 +109,7 @@ pub struct Poller {
     client: reqwest::Client,
     clock: Clock,
     counts: Counts,
+    every: Duration,
     /// Those who have been asked and have not answered yet.
     asked: Arc<Mutex<HashSet<SocketAddr>>>,
 }
@@ -120,11 +121,11 @@ impl std::fmt::Debug for Poller {
 }
 
 impl Poller {
-    /// A poller without connections.
+    /// A poller without connections. `every`: how often each worker is asked.
     ///
     /// # Errors
     /// The HTTP client cannot be set up.
-    pub fn new(clock: Clock, counts: Counts) -> Result<Self, reqwest::Error> {
+    pub fn new(clock: Clock, counts: Counts, every: Duration) -> Result<Self, reqwest::Error> {
         let client = reqwest::Client::builder()
             .connect_timeout(clock.real(CONNECT_TIMEOUT))
             .timeout(clock.real(ANSWER_TIMEOUT))
@@ -138,6 +139,7 @@ impl Poller {
             client,
             clock,
             counts,
+            every,
             asked: Arc::default(),
         })
     }
@@ -147,7 +149,7 @@ impl Poller {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         loop {
             let began = self.clock.monotonic();
-            for (moment, target) in moments(targets()) {
+            for (moment, target) in moments(targets(), self.every) {
                 let wait = (began + moment).saturating_sub(self.clock.monotonic());
                 let place = tokio::select! {
                     () = stop.cancelled() => return,
@@ -170,7 +172,7 @@ impl Poller {
                     drop(place);
                 });
             }
-            let left = (began + ROUND).saturating_sub(self.clock.monotonic());
+            let left = (began + self.every).saturating_sub(self.clock.monotonic());
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.clock.sleep(left) => {}
@@ -230,7 +232,7 @@ impl Poller {
 }
 
 /// Each worker's own moment within a round, in order: spread over it, and the same in every round.
-fn moments(targets: Vec<Target>) -> Vec<(Duration, Target)> {
+fn moments(targets: Vec<Target>, round: Duration) -> Vec<(Duration, Target)> {
     let mut moments: Vec<(Duration, Target)> = targets
         .into_iter()
         .map(|target| {
@@ -238,7 +240,7 @@ fn moments(targets: Vec<Target>) -> Vec<(Duration, Target)> {
             target.hash(&mut hasher);
             // A little less than a round: the last ones still end in it.
             (
-                ROUND.mul_f64(0.95).mul_f64(fraction(hasher.finish())),
+                round.mul_f64(0.95).mul_f64(fraction(hasher.finish())),
                 target,
             )
         })
@@ -322,7 +324,7 @@ mod tests {
     }
 
     async fn ask(answer: fn() -> Response) -> Option<BTreeMap<String, Said>> {
-        let poller = Poller::new(Clock::system(), Counts::default()).unwrap();
+        let poller = Poller::new(Clock::system(), Counts::default(), ROUND).unwrap();
         let router = Router::new().route("/progress", get(move || async move { answer() }));
         poller.ask(&target(router).await).await.said
     }
@@ -415,8 +417,12 @@ mod tests {
             address,
         };
         // Twenty times as fast, so that the time-out is 250 ms.
-        let poller =
-            Poller::new(Clock::scaled(20, Duration::from_secs(1)), Counts::default()).unwrap();
+        let poller = Poller::new(
+            Clock::scaled(20, Duration::from_secs(1)),
+            Counts::default(),
+            ROUND,
+        )
+        .unwrap();
         assert!(poller.ask(&target).await.said.is_none());
     }
 
@@ -428,7 +434,7 @@ mod tests {
             worker: format!("w-{at}"),
             address: ([127, 0, 0, 1], 8080).into(),
         });
-        let moments = moments(targets.collect());
+        let moments = moments(targets.collect(), ROUND);
         assert!(moments.windows(2).all(|pair| pair[0].0 <= pair[1].0));
         for second in 0..19 {
             let within = moments

@@ -132,6 +132,16 @@ pub enum Held {
     },
 }
 
+impl Held {
+    /// Whether both say the same to a person: how many are changing at the moment is no news.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Full { group, .. }, Self::Full { group: other, .. }) => group == other,
+            (one, other) => one == other,
+        }
+    }
+}
+
 fn shown(group: &str) -> String {
     if group == REST {
         String::new()
@@ -156,6 +166,8 @@ enum State {
     Changing {
         until_us: i64,
         was_ready: bool,
+        /// Another leader had let it go: it has its place until it is well, and none for a further change.
+        adopted: bool,
     },
     Failed,
 }
@@ -177,6 +189,16 @@ struct Group {
     failed: usize,
 }
 
+/// A task that waits for its turn.
+#[derive(Debug)]
+struct Waiting {
+    task: Task,
+    /// The pipelines that it would change.
+    uids: Vec<String>,
+    /// What it was told that it waits for.
+    held: Held,
+}
+
 /// Who is changing, who has failed, who waits.
 #[derive(Debug, Default)]
 pub struct Rollout {
@@ -184,7 +206,7 @@ pub struct Rollout {
     /// By uid.
     members: HashMap<String, Member>,
     /// In the order in which they asked.
-    waiting: BTreeMap<u64, (Task, Vec<String>)>,
+    waiting: BTreeMap<u64, Waiting>,
     /// Where a task stands in it.
     places: BTreeMap<Task, u64>,
     asked: u64,
@@ -245,19 +267,21 @@ impl Rollout {
             return Err(held);
         }
         for uid in uids {
-            self.begin(uid, now_us, self.is_ready(uid));
+            self.begin(uid, now_us, (self.is_ready(uid), false));
         }
         Ok(())
     }
 
-    /// A task that waits until these pipelines may change; [`Rollout::released`] names it then. It keeps its place in the line.
-    pub fn wait(&mut self, task: &Task, uids: Vec<String>) {
+    /// A task that waits until these pipelines may change, and what it was told that it waits for; [`Rollout::released`] names it
+    /// when it may ask again. It keeps its place in the line.
+    pub fn wait(&mut self, task: &Task, uids: Vec<String>, held: Held) {
         let asked = &mut self.asked;
         let place = self.places.entry(task.clone()).or_insert_with(|| {
             *asked += 1;
             *asked
         });
-        self.waiting.insert(*place, (task.clone(), uids));
+        let task = task.clone();
+        self.waiting.insert(*place, Waiting { task, uids, held });
     }
 
     /// A task that wants no change any more.
@@ -273,11 +297,16 @@ impl Rollout {
         self.members.get(uid).is_some_and(|member| member.ready)
     }
 
-    /// Counts a pipeline as changing since then: it has been let go, or another leader had let it go.
-    pub fn begin(&mut self, uid: &str, since_us: i64, was_ready: bool) {
+    /// Counts a pipeline as changing since then: another leader had let it go.
+    pub fn adopt(&mut self, uid: &str, since_us: i64, was_ready: bool) {
+        self.begin(uid, since_us, (was_ready, true));
+    }
+
+    fn begin(&mut self, uid: &str, since_us: i64, (was_ready, adopted): (bool, bool)) {
         let state = State::Changing {
             until_us: since_us + self.patience_us(uid),
             was_ready,
+            adopted,
         };
         self.set_state(uid, state);
     }
@@ -296,6 +325,7 @@ impl Rollout {
             State::Changing {
                 until_us,
                 was_ready,
+                ..
             } if now_us >= until_us => {
                 if was_ready {
                     State::Failed
@@ -317,6 +347,13 @@ impl Rollout {
             State::Changing { until_us, .. } => Some(until_us),
             State::Steady | State::Failed => None,
         }
+    }
+
+    /// Until when the first of these pipelines has time.
+    #[must_use]
+    pub fn next_deadline_us(&self, uids: &[&String]) -> Option<i64> {
+        let deadlines = uids.iter().filter_map(|uid| self.deadline_us(uid));
+        deadlines.min()
     }
 
     /// How long a pipeline may take to get ready again, µs: the shortest time of its groups.
@@ -365,7 +402,7 @@ impl Rollout {
                 (name.clone(), wave)
             })
             .collect();
-        let waiting = self.waiting.values().flat_map(|(_, uids)| uids);
+        let waiting = self.waiting.values().flat_map(|waiting| &waiting.uids);
         for member in waiting.filter_map(|uid| self.members.get(uid)) {
             for name in &member.groups {
                 if let Some(wave) = waves.get_mut(name) {
@@ -376,13 +413,16 @@ impl Rollout {
         waves
     }
 
-    /// Which waiting tasks may ask again, in the order in which they first asked: as many as there are places for.
+    /// Which waiting tasks are to ask again, in the order in which they first asked: as many as there are places for, and those
+    /// that wait for something else by now than they were told.
     #[must_use]
     pub fn released(&self) -> Vec<Task> {
-        let mut taken = BTreeMap::<&str, usize>::new();
+        let (mut taken, none) = (BTreeMap::<&str, usize>::new(), BTreeMap::new());
         let mut released = Vec::new();
-        for (task, uids) in self.waiting.values() {
+        for Waiting { task, uids, held } in self.waiting.values() {
             if self.hold(uids, &taken).is_some() {
+                let now = self.hold(uids, &none);
+                released.extend(now.filter(|now| !now.is_like(held)).map(|_| task.clone()));
                 continue;
             }
             for group in uids
@@ -411,8 +451,7 @@ impl Rollout {
         for member in members {
             for group in &member.groups {
                 let (count, ready) = wanted.entry(group).or_default();
-                // One that is changing already has its place.
-                *count += usize::from(!matches!(member.state, State::Changing { .. }));
+                *count += usize::from(!member.has_place());
                 *ready |= member.ready;
             }
         }
@@ -462,6 +501,17 @@ impl Rollout {
             let group = self.groups.entry(name).or_default();
             group.count(before, false);
             group.count(state, true);
+        }
+    }
+}
+
+impl Member {
+    /// Whether it may change without a further place: it is changing already, and if another leader had let it go, it can be
+    /// mended so.
+    fn has_place(&self) -> bool {
+        match self.state {
+            State::Changing { adopted, .. } => !adopted || !self.ready,
+            State::Steady | State::Failed => false,
         }
     }
 }
@@ -530,9 +580,9 @@ mod tests {
         now_us: i64,
     ) -> Result<(), Held> {
         let asked = rollout.ask(uids, now_us);
-        match asked {
+        match &asked {
             Ok(()) => rollout.withdraw(&task(name)),
-            Err(_) => rollout.wait(&task(name), uids.to_vec()),
+            Err(held) => rollout.wait(&task(name), uids.to_vec(), held.clone()),
         }
         asked
     }
@@ -634,6 +684,26 @@ mod tests {
         assert_eq!(rollout.released(), [task("2")]);
     }
 
+    /// A pipeline says what it waits for: a place at first, and then the one that has failed.
+    #[test]
+    fn whoever_waits_asks_again_once_it_waits_for_something_else() {
+        let mut rollout = fleet(10, limits("{maxChanging: '2', deadline: 5m}"));
+        for uid in ["0", "1"] {
+            ask(&mut rollout, uid, 0).unwrap();
+        }
+        let full = ask(&mut rollout, "2", 0).unwrap_err();
+        assert!(matches!(full, Held::Full { .. }));
+        assert!(rollout.observe("0", BROKEN, 5 * MINUTE_US));
+        assert_eq!(rollout.released(), [task("2")]);
+        let failed = ask(&mut rollout, "2", 5 * MINUTE_US).unwrap_err();
+        let told = "1 pipelines are not ready again after their change, 0 may be, the first is 0";
+        assert_eq!(failed.to_string(), told);
+        // It has been told so: once is enough.
+        assert_eq!(rollout.released(), []);
+        assert!(rollout.observe("1", BROKEN, 5 * MINUTE_US));
+        assert_eq!(rollout.released(), [task("2")]);
+    }
+
     /// Else a wrong change could never be mended.
     #[test]
     fn one_that_is_not_ready_may_be_changed_although_others_failed() {
@@ -703,8 +773,27 @@ mod tests {
     #[test]
     fn change_of_another_leader_keeps_its_deadline() {
         let mut rollout = fleet(10, limits("{maxChanging: '1', deadline: 5m}"));
-        rollout.begin("0", -2 * MINUTE_US, true);
+        rollout.adopt("0", -2 * MINUTE_US, true);
         assert!(ask(&mut rollout, "1", 0).is_err());
         assert_eq!(rollout.deadline_us("0"), Some(3 * MINUTE_US));
+    }
+
+    /// Else whatever was changed lately would change again all at once under a new leader.
+    #[test]
+    fn change_of_another_leader_gives_no_place_for_a_further_one() {
+        let mut rollout = fleet(10, limits("{maxChanging: '2', deadline: 5m}"));
+        for uid in 0..10 {
+            rollout.adopt(&uid.to_string(), 0, true);
+        }
+        assert!(ask(&mut rollout, "0", 0).is_err());
+        // One that is not well may be mended at once.
+        rollout.observe("1", BROKEN, 0);
+        assert_eq!(ask(&mut rollout, "1", 0), Ok(()));
+        for uid in 2..10 {
+            rollout.observe(&uid.to_string(), READY, 0);
+        }
+        assert_eq!(rollout.released(), []);
+        rollout.observe("0", READY, 0);
+        assert_eq!(rollout.released(), [task("0")]);
     }
 }

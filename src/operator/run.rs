@@ -74,6 +74,8 @@ pub struct OperatorSettings {
     pub hands: usize,
     /// How long it takes until every child was looked at once more for what somebody changed unseen.
     pub sweep: Duration,
+    /// How often each worker is asked.
+    pub ask_every: Duration,
 }
 
 /// Why an operator could not start.
@@ -129,7 +131,11 @@ pub async fn run(
     let reports = (voice.reports.clone(), voice.policies.clone());
     let fleet = Arc::new(Fleet::new(settings.fleet, shared, reports, stop.clone()));
     let (leadership, claims) = (voice.leadership.clone(), voice.claims.clone());
-    let poller = Poller::new(clock.clone(), counts.clone())?;
+    if !settings.namespaces.is_empty() {
+        // Until their labels are known.
+        voice.policies.confine_to(Vec::new());
+    }
+    let poller = Poller::new(clock.clone(), counts.clone(), settings.ask_every)?;
 
     let mut parts = JoinSet::new();
     watch_all(&children, &settings.namespaces, &fleet);
@@ -145,7 +151,8 @@ pub async fn run(
     parts.spawn(tell::tell(Arc::clone(&fleet), stop.clone()));
     parts.spawn(tell::look_again(Arc::clone(&fleet), stop.clone()));
     parts.spawn(sweep(Arc::clone(&fleet), settings.sweep, stop.clone()));
-    parts.spawn(tell_waves(Arc::clone(&fleet), stop.clone()));
+    let (telling, namespaces) = (Arc::clone(&fleet), settings.namespaces.clone());
+    parts.spawn(tell_waves(telling, namespaces, stop.clone()));
     let told = (claims.clone(), counts.clone());
     parts.spawn(count(Arc::clone(&fleet), told, stop.clone()));
     parts.spawn(tell_ready(Arc::clone(&fleet), ready, stop.clone()));
@@ -342,17 +349,27 @@ fn end(fleet: &Fleet, tasks: &mut HashMap<Id, Task>, ended: Result<(Id, Outcome)
     }
 }
 
-/// Says how far changes have got over the pipelines of policies.
-async fn tell_waves(fleet: Arc<Fleet>, stop: CancellationToken) {
+/// Says how far changes have got over the pipelines of policies, and which policies are about these namespaces.
+async fn tell_waves(fleet: Arc<Fleet>, namespaces: Vec<String>, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = fleet.clock.sleep(WAVES_EVERY) => {}
         }
-        if fleet.leads() {
-            let waves = fleet.lock().rollout.waves();
-            fleet.policy_reports.roll(waves);
+        if !fleet.leads() {
+            continue;
         }
+        let (waves, own) = {
+            let state = fleet.lock();
+            let own = namespaces
+                .iter()
+                .map(|name| state.index.namespace_labels(name));
+            (state.rollout.waves(), own.collect::<Vec<_>>())
+        };
+        if !own.is_empty() {
+            fleet.policy_reports.confine_to(own);
+        }
+        fleet.policy_reports.roll(waves);
     }
 }
 
@@ -396,51 +413,55 @@ async fn sweep(fleet: Arc<Fleet>, whole: Duration, stop: CancellationToken) {
     }
 }
 
-/// Counts how the pipelines are.
+/// Counts how the pipelines are, again and again.
 async fn count(fleet: Arc<Fleet>, (claims, told): (Claims, Counts), stop: CancellationToken) {
-    loop {
+    while !stop.is_cancelled() {
+        count_once(&fleet, &claims, &told);
         tokio::select! {
             () = stop.cancelled() => return,
             () = fleet.clock.sleep(COUNT_EVERY) => {}
         }
-        let (now_us, oldest) = (fleet.clock.now_us(), claims.oldest());
-        let ages = oldest
-            .iter()
-            .map(|(namespace, claim_us)| (namespace.as_str(), seconds(now_us - claim_us)));
-        told.oldest(ages);
-        let mut counts = HashMap::<(&'static str, &'static str), usize>::new();
-        let state = fleet.lock();
-        let kinds = || ConditionType::iter().map(<&'static str>::from);
+    }
+}
+
+fn count_once(fleet: &Fleet, claims: &Claims, told: &Counts) {
+    let (now_us, oldest) = (fleet.clock.now_us(), claims.oldest());
+    let ages = oldest
+        .iter()
+        .map(|(namespace, claim_us)| (namespace.as_str(), seconds(now_us - claim_us)));
+    told.oldest(ages);
+    let mut counts = HashMap::<(&'static str, &'static str), usize>::new();
+    let state = fleet.lock();
+    let kinds = || ConditionType::iter().map(<&'static str>::from);
+    for kind in kinds() {
+        for status in ["True", "False", "Unknown"] {
+            counts.insert((kind, status), 0);
+        }
+    }
+    for (_, pipeline) in state.index.pipelines() {
+        let conditions = pipeline
+            .status
+            .as_ref()
+            .map_or(&[][..], |status| &status.conditions);
         for kind in kinds() {
-            for status in ["True", "False", "Unknown"] {
-                counts.insert((kind, status), 0);
-            }
+            let found = conditions.iter().find(|condition| condition.kind == kind);
+            let status = match found.map(|condition| condition.status) {
+                Some(ConditionStatus::True) => "True",
+                Some(ConditionStatus::False) => "False",
+                Some(ConditionStatus::Unknown) | None => "Unknown",
+            };
+            *counts.entry((kind, status)).or_default() += 1;
         }
-        for (_, pipeline) in state.index.pipelines() {
-            let conditions = pipeline
-                .status
-                .as_ref()
-                .map_or(&[][..], |status| &status.conditions);
-            for kind in kinds() {
-                let found = conditions.iter().find(|condition| condition.kind == kind);
-                let status = match found.map(|condition| condition.status) {
-                    Some(ConditionStatus::True) => "True",
-                    Some(ConditionStatus::False) => "False",
-                    Some(ConditionStatus::Unknown) | None => "Unknown",
-                };
-                *counts.entry((kind, status)).or_default() += 1;
-            }
-        }
-        let mut undecodable = HashMap::from([("IngestionPipeline", 0), ("IngestionPolicy", 0)]);
-        for (kind, _, _) in state.index.all_undecodable() {
-            *undecodable.entry(kind).or_default() += 1;
-        }
-        for ((kind, status), count) in counts {
-            fleet.metrics.set_pipelines(kind, status, count);
-        }
-        for (kind, count) in undecodable {
-            fleet.metrics.set_undecodable(kind, count);
-        }
+    }
+    let mut undecodable = HashMap::from([("IngestionPipeline", 0), ("IngestionPolicy", 0)]);
+    for (kind, _, _) in state.index.all_undecodable() {
+        *undecodable.entry(kind).or_default() += 1;
+    }
+    for ((kind, status), count) in counts {
+        fleet.metrics.set_pipelines(kind, status, count);
+    }
+    for (kind, count) in undecodable {
+        fleet.metrics.set_undecodable(kind, count);
     }
 }
 

@@ -47,6 +47,7 @@ impl TableSide {
     /// The catalog does not answer, or the table is not what it was.
     pub(super) async fn load(&self) -> Result<Loaded, Error> {
         let table = catalog::load(&*self.catalog, &self.ident).await?;
+        self.check_known(&table)?;
         let lineage = lineage(table.metadata());
         let asker = Asker {
             writer: &self.identity.writer,
@@ -83,6 +84,24 @@ impl TableSide {
             self.memory.see(Seen::of(&loaded.state));
         }
         Ok(loaded)
+    }
+
+    /// Refuses another table than the one that was seen before, unless its owner has agreed to it. Nothing is written to it: it
+    /// may be somebody else's.
+    fn check_known(&self, table: &Table) -> Result<(), Error> {
+        let here = table.metadata().uuid();
+        let other = self.memory.known_table().filter(|known| *known != here);
+        match other {
+            Some(table_uuid) if self.accept.table_uuid != Some(here) => Err(of_obstacle(
+                table,
+                &Obstacle::Void {
+                    here,
+                    table_uuid,
+                    table_ref: self.identity.table_ref.clone(),
+                },
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn of_standing(&self, table: Table, lineage: Lineage, standing: Standing) -> Loaded {

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use crate::kafka::TopicPartition;
 use crate::watermark::{Policy, Seen};
 
@@ -19,6 +21,8 @@ pub(super) struct Memory {
 #[derive(Debug, Default)]
 struct Remembered {
     seen: Option<Seen>,
+    /// The table that the pipeline was told to know.
+    table: Option<Uuid>,
     truncated: BTreeMap<TopicPartition, i64>,
     /// When each of the partitions that the broker does not name was first found missing.
     missing: BTreeMap<TopicPartition, Duration>,
@@ -40,6 +44,23 @@ impl Memory {
     /// A commit of the writer is on its table.
     pub(super) fn see(&self, seen: Seen) {
         self.lock().seen = Some(seen);
+    }
+
+    /// The table that was seen before this process, by the word of whoever wrote the specification.
+    pub(super) fn known_table(&self) -> Option<Uuid> {
+        self.lock().table
+    }
+
+    /// Whether the table was there before.
+    pub(super) fn knows_a_table(&self) -> bool {
+        let remembered = self.lock();
+        remembered.seen.is_some() || remembered.table.is_some()
+    }
+
+    /// The pipeline's table has this UUID; `None` says nothing.
+    pub(super) fn know_table(&self, table: Option<Uuid>) {
+        let mut remembered = self.lock();
+        remembered.table = table.or(remembered.table);
     }
 
     /// A log was found cut below this offset.

@@ -131,6 +131,10 @@ impl Worker {
             .into_iter()
             .map(|spec| (spec.uid.clone(), spec))
             .collect();
+        for spec in wanted.values() {
+            // For those that run as well: it is no reason to stop them.
+            self.memory_of(spec).know_table(spec.sink.known_table);
+        }
         let gone = self.take(|uid, running| {
             let same = wanted
                 .get(uid)

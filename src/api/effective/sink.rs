@@ -67,6 +67,7 @@ impl Rules {
                 namespace: Vec::new(),
                 name: String::new(),
             }),
+            known_table: None,
             partitioning: self.partitioning(spec, &metadata_prefix),
             commit_interval_us: commit_interval_us.unwrap_or_default(),
             shared: spec.shared.unwrap_or_default(),

@@ -10,6 +10,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use uuid::Uuid;
 
 use super::{Child, Kind, Member, Workers, metadata};
 use crate::api::{
@@ -44,13 +45,17 @@ pub struct Entry {
     /// The secrets that it refers to.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub secrets: BTreeSet<SecretRef>,
+    /// The UUID that its table was seen with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table_uuid: Option<Uuid>,
 }
 
 impl Entry {
-    /// What was resolved, as it is kept.
+    /// What was resolved, as it is kept. `table_uuid`: what the table was seen with.
     #[must_use]
-    pub fn of(resolved: &Resolved) -> Self {
-        let spec = &resolved.spec;
+    pub fn of(resolved: &Resolved, table_uuid: Option<Uuid>) -> Self {
+        let mut spec = resolved.spec.clone();
+        spec.sink.known_table = table_uuid;
         Self {
             spec: spec.to_yaml(),
             spec_hash: resolved.hash(),
@@ -60,7 +65,33 @@ impl Entry {
             memory_budget_bytes: spec.worker.memory_budget_bytes,
             suspend: spec.suspend,
             secrets: spec.sink.catalog.credential_ref.iter().cloned().collect(),
+            table_uuid,
         }
+    }
+
+    /// The same for a table that was seen with this UUID: its workers refuse another one. What runs is no other for it.
+    #[must_use]
+    pub fn with_table(mut self, table_uuid: Option<Uuid>) -> Self {
+        if table_uuid.is_some()
+            && self.table_uuid != table_uuid
+            && let Ok(mut spec) = EffectiveSpec::from_yaml(&self.spec)
+        {
+            spec.sink.known_table = table_uuid;
+            self.spec = spec.to_yaml();
+            self.table_uuid = table_uuid;
+        }
+        self
+    }
+
+    /// Whether two ask for the same: that more is known of the table is nothing that runs otherwise.
+    #[must_use]
+    pub fn asks_as(&self, other: &Self) -> bool {
+        let bare = |entry: &Self| Self {
+            spec: String::new(),
+            table_uuid: None,
+            ..entry.clone()
+        };
+        bare(self) == bare(other)
     }
 
     /// The same, standing still or not: that may be said even where nothing else is accepted.
@@ -151,6 +182,28 @@ data:
             entry.spec_hash, entry.runs
         );
         assert_object(&child, &expected.replace("ACCEPTED", &accepted));
+    }
+
+    /// What becomes known of a table restarts nothing, waits for no wave, and reaches the worker.
+    #[test]
+    fn table_that_was_seen_is_handed_on_and_asks_for_nothing() {
+        let entry = Entry::clone(&workers("{}").members["uid-1"].entry);
+        let table = Uuid::from_u128(7);
+        let seen = entry.clone().with_table(Some(table));
+        let spec = EffectiveSpec::from_yaml(&seen.spec).unwrap();
+        assert_eq!(
+            (spec.sink.known_table, spec.hash(), seen.runs.clone()),
+            (Some(table), entry.runs.clone(), entry.runs.clone())
+        );
+        assert!(seen.asks_as(&entry) && seen != entry);
+        assert!(!seen.with_suspend(true).asks_as(&entry));
+        assert_eq!(seen.clone().with_table(None), seen);
+        let data = config_map(&workers("{}"));
+        assert_eq!(
+            entries(&serde_json::from_value(data.object["data"].clone()).unwrap())["uid-1"]
+                .table_uuid,
+            None
+        );
     }
 
     /// Somebody else's key, and one of a later version.

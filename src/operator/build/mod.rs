@@ -318,7 +318,7 @@ spec:
             name: "catalog".into(),
             key: key.into(),
         };
-        let mut entry = Entry::of(&resolved);
+        let mut entry = Entry::of(&resolved, None);
         entry.secrets = BTreeSet::from([secret("credential"), secret("ca")]);
         let member = Member {
             name: "orders".into(),

@@ -17,15 +17,19 @@ use kube::ResourceExt;
 use super::{
     Key, Owner, PoolKey, Task,
     build::Entry,
-    policy::{Labels, Policies},
+    plan::Plan,
+    policy::{Labels, Policies, UnreadPolicy},
+    status::Trouble,
 };
 use crate::api::{
+    Reason,
     effective::{EffectivePod, Place},
     pipeline::{IngestionPipeline, SinkSpec},
     policy::IngestionPolicy,
 };
 
 mod children;
+mod policies;
 mod seen;
 
 pub use seen::{Changed, ChildSeen, DeploymentSeen, PodSeen, WorkersSeen};
@@ -41,6 +45,8 @@ pub struct Index {
     policies: BTreeMap<String, Arc<IngestionPolicy>>,
     /// The same, as decisions read them.
     read_policies: Arc<Policies>,
+    /// Those that this version cannot read, by name.
+    unread_policies: BTreeMap<String, UnreadPolicy>,
     /// Their labels, by name.
     namespaces: BTreeMap<String, Labels>,
     /// By what all children of a set of workers are called.
@@ -72,6 +78,10 @@ struct Seen {
 /// What was decided about a pipeline, as far as its pool needs it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Decided {
+    /// Which generation of the specification it is about.
+    pub generation: i64,
+    /// The whole decision, of one that joins a pool.
+    pub plan: Option<Arc<Plan>>,
     /// The pool that it joins, and with what; `None` for one with workers of its own, or with none at all.
     pub shared: Option<(PoolKey, Arc<Entry>)>,
 }
@@ -165,81 +175,6 @@ impl Index {
         tasks
     }
 
-    /// A policy that is there: whoever it selected or selects now has to be looked at.
-    pub fn apply_policy(&mut self, mut object: IngestionPolicy) -> Vec<Task> {
-        object.metadata.managed_fields = None;
-        object.metadata.annotations = None;
-        let name = object.name_any();
-        self.undecodable
-            .remove(&(IngestionPolicy::KIND.to_owned(), Key::new("", &name)));
-        let before = self.policies.insert(name.clone(), Arc::new(object));
-        let now = &self.policies[&name];
-        if before
-            .as_ref()
-            .is_some_and(|before| before.spec == now.spec)
-        {
-            return Vec::new();
-        }
-        let versions = before.iter().chain([now]).map(Arc::as_ref);
-        let tasks = self.selected_by(&versions.collect::<Vec<_>>());
-        self.read_policies();
-        tasks
-    }
-
-    fn read_policies(&mut self) {
-        self.read_policies = Arc::new(Policies::new(self.policies.values().map(Arc::as_ref)));
-    }
-
-    /// A policy that is gone.
-    pub fn delete_policy(&mut self, name: &str) -> Vec<Task> {
-        self.undecodable
-            .remove(&(IngestionPolicy::KIND.to_owned(), Key::new("", name)));
-        let Some(gone) = self.policies.remove(name) else {
-            return Vec::new();
-        };
-        self.read_policies();
-        self.selected_by(&[&gone])
-    }
-
-    fn selected_by(&self, policies: &[&IngestionPolicy]) -> Vec<Task> {
-        let selected = self.pipelines.iter().filter(|(key, seen)| {
-            let any = |policy: &&IngestionPolicy| self.selects(policy, key, &seen.object);
-            policies.iter().any(any)
-        });
-        selected
-            .map(|(key, _)| Task::Pipeline(key.clone()))
-            .collect()
-    }
-
-    fn selects(&self, policy: &IngestionPolicy, key: &Key, pipeline: &IngestionPipeline) -> bool {
-        let none = Labels::new();
-        let of_namespace = self.namespaces.get(&key.namespace).unwrap_or(&none);
-        let spec = &policy.spec;
-        spec.selector
-            .as_ref()
-            .is_none_or(|selector| selector.matches(pipeline.labels()))
-            && spec
-                .namespace_selector
-                .as_ref()
-                .is_none_or(|selector| selector.matches(of_namespace))
-    }
-
-    /// A namespace that is there: policies may select its pipelines by its labels.
-    pub fn apply_namespace(&mut self, name: &str, labels: Labels) -> Vec<Task> {
-        let before = self.namespaces.insert(name.to_owned(), labels);
-        if before.as_ref() == self.namespaces.get(name) {
-            return Vec::new();
-        }
-        self.of_namespace(name)
-            .map(|key| Task::Pipeline(key.clone()))
-            .collect()
-    }
-
-    /// A namespace that is gone; its pipelines went before it.
-    pub fn delete_namespace(&mut self, name: &str) {
-        self.namespaces.remove(name);
-    }
-
     /// An object that cannot be decoded. What was known of it stays in force.
     pub fn undecodable(&mut self, kind: &str, key: Key, error: String) {
         self.undecodable.insert((kind.to_owned(), key), error);
@@ -323,6 +258,25 @@ impl Index {
     #[must_use]
     pub fn policies(&self) -> Arc<Policies> {
         Arc::clone(&self.read_policies)
+    }
+
+    /// What beside its own specification keeps a pipeline from being accepted: a policy that may be about it and cannot be read,
+    /// or an elder pipeline with its table.
+    #[must_use]
+    pub fn hindrance(&self, key: &Key) -> Option<Trouble> {
+        let labels = self.pipelines.get(key)?.object.labels();
+        let of_namespace = self.namespace_labels(&key.namespace);
+        let mut unread = self.unread_policies.values();
+        let unread = unread.find(|policy| policy.selects(labels, &of_namespace));
+        let unread = unread.map(|policy| {
+            let told = format!("policy \"{}\": {}", policy.name(), policy.error);
+            Trouble::new(Reason::PolicyUnreadable, told)
+        });
+        unread.or_else(|| {
+            let Rival { key, table } = self.rival(key)?;
+            let told = format!("table \"{table}\" is written by the elder pipeline \"{key}\"");
+            Some(Trouble::new(Reason::TableTaken, told))
+        })
     }
 
     /// The elder pipeline that names the same table, unless both of them say that they share it.
@@ -648,11 +602,14 @@ spec:
             memory_budget_bytes: 1,
             suspend: false,
             secrets: BTreeSet::new(),
+            table_uuid: None,
         })
     }
 
     fn member(hash: &str) -> Decided {
         Decided {
+            generation: 1,
+            plan: None,
             shared: Some((pool(), entry(hash))),
         }
     }

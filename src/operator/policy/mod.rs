@@ -23,10 +23,12 @@ mod check;
 pub mod diff;
 mod limits;
 pub mod print;
+mod read;
 
 pub use admission::admission;
 use limits::Limits;
 pub use limits::Violation;
+pub use read::{ReadPolicy, UnreadPolicy};
 
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;

@@ -1,60 +1,41 @@
-//! What the API server says, taken into the index.
-//!
-//! One watch a kind, each object pruned before it is kept. A watch that ends begins again by itself; what is missing in the new list
-//! is gone. An object that cannot be decoded is named and passed over.
+//! The objects that are watched: what of each is kept, and how it goes into the index.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Debug,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
-    Api, Client, Resource, ResourceExt,
+    ResourceExt,
     api::{DynamicObject, Object, ObjectMeta, PartialObjectMeta},
-    core::{ApiResource, DeserializeGuard, GroupVersionKind},
-    runtime::{WatchStreamExt, watcher, watcher::Event},
+    core::DeserializeGuard,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use sha2::{Digest, Sha256};
-use tracing::{info, warn};
+use tracing::warn;
 
-use super::{
-    Key, Owner, PoolKey, Task,
-    apply::{CHANGED_AT, WAS_READY, resource},
-    build::{
-        HASH, Kind, MANAGER, NETWORK_POLICY, PIPELINE, POOL, SPEC_HASH, WORKERS_LABEL, entries,
+use super::Intake;
+use crate::{
+    api::{pipeline::IngestionPipeline, quantity::parse_instant_us},
+    operator::{
+        Key, Owner, PoolKey, Task,
+        apply::{CHANGED_AT, WAS_READY},
+        build::{HASH, Kind, NETWORK_POLICY, PIPELINE, POOL, SPEC_HASH, WORKERS_LABEL, entries},
+        index::{Changed, ChildSeen, DeploymentSeen, Index, PodSeen},
+        policy::ReadPolicy,
     },
-    fleet::Fleet,
-    index::{Changed, ChildSeen, DeploymentSeen, Index, PodSeen},
 };
-use crate::api::{
-    pipeline::IngestionPipeline, policy::IngestionPolicy, quantity::parse_instant_us,
-};
-
-/// How one kind goes into the index.
-struct Intake<K> {
-    kind: &'static str,
-    apply: fn(&mut Index, K) -> Vec<Task>,
-    delete: fn(&mut Index, &Key) -> Vec<Task>,
-    /// What the index holds of the kind.
-    known: fn(&Index) -> Vec<Key>,
-}
 
 /// Deployments, pruned.
-type Deployment = Object<DeploymentSpec, DeploymentStatus>;
+pub(super) type Deployment = Object<DeploymentSpec, DeploymentStatus>;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct DeploymentSpec {
+pub(super) struct DeploymentSpec {
     #[serde(default)]
     replicas: u32,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct DeploymentStatus {
+pub(super) struct DeploymentStatus {
     observed_generation: i64,
     replicas: u32,
     updated_replicas: u32,
@@ -62,14 +43,14 @@ struct DeploymentStatus {
 }
 
 /// Pods, pruned.
-type Pod = Object<PodSpec, PodStatus>;
+pub(super) type Pod = Object<PodSpec, PodStatus>;
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-struct PodSpec {}
+pub(super) struct PodSpec {}
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct PodStatus {
+pub(super) struct PodStatus {
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
     conditions: Vec<PodCondition>,
@@ -78,7 +59,7 @@ struct PodStatus {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct PodCondition {
+pub(super) struct PodCondition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
@@ -88,200 +69,31 @@ struct PodCondition {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct ContainerStatus {
+pub(super) struct ContainerStatus {
     state: ContainerState,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct ContainerState {
+pub(super) struct ContainerState {
     waiting: Option<ContainerWaiting>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default)]
-struct ContainerWaiting {
+pub(super) struct ContainerWaiting {
     reason: String,
     message: String,
 }
 
-/// Watches everything until the fleet ends. `namespaces`: where pipelines are looked for; everywhere where there are none.
-pub(super) fn watch_all(client: &Client, namespaces: &[String], fleet: &Arc<Fleet>) {
-    let scopes: Vec<Option<&String>> = match namespaces {
-        [] => vec![None],
-        named => named.iter().map(Some).collect(),
-    };
-    fleet.expect_lists(2 + 6 * scopes.len());
-    let clusterwide = watcher::Config::default();
-    watch(
-        Api::<DeserializeGuard<IngestionPolicy>>::all(client.clone()),
-        clusterwide.clone(),
-        policies(),
-        None,
-        fleet,
-    );
-    watch(
-        Api::<PartialObjectMeta<Namespace>>::all(client.clone()),
-        clusterwide.clone(),
-        all_namespaces(),
-        None,
-        fleet,
-    );
-    let ours = watcher::Config::default().labels(&format!(
-        "app.kubernetes.io/managed-by={MANAGER},app.kubernetes.io/component=worker"
-    ));
-    for scope in scopes {
-        watch(
-            scoped::<DeserializeGuard<IngestionPipeline>>(client, scope),
-            clusterwide.clone(),
-            pipelines(),
-            scope,
-            fleet,
-        );
-        watch(
-            scoped::<ConfigMap>(client, scope),
-            ours.clone(),
-            config_maps(),
-            scope,
-            fleet,
-        );
-        watch(
-            dynamic::<Deployment>(client, scope, &resource(Kind::Deployment)),
-            ours.clone(),
-            deployments(),
-            scope,
-            fleet,
-        );
-        let pods =
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("", "v1", "Pod"), "pods");
-        watch(
-            dynamic::<Pod>(client, scope, &pods),
-            ours.clone(),
-            all_pods(),
-            scope,
-            fleet,
-        );
-        let budgets = dynamic::<DynamicObject>(client, scope, &resource(Kind::PodDisruptionBudget));
-        watch(budgets, ours.clone(), disruption_budgets(), scope, fleet);
-        let policies = dynamic::<DynamicObject>(client, scope, &resource(Kind::NetworkPolicy));
-        watch(policies, ours.clone(), network_policies(), scope, fleet);
-    }
-}
-
-fn scoped<K>(client: &Client, scope: Option<&String>) -> Api<K>
-where
-    K: Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
-{
-    match scope {
-        None => Api::all(client.clone()),
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-    }
-}
-
-fn dynamic<K>(client: &Client, scope: Option<&String>, resource: &ApiResource) -> Api<K>
-where
-    K: Resource<Scope = kube::core::DynamicResourceScope, DynamicType = ApiResource>,
-{
-    match scope {
-        None => Api::all_with(client.clone(), resource),
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
-    }
-}
-
-fn watch<K>(
-    api: Api<K>,
-    config: watcher::Config,
-    intake: Intake<K>,
-    scope: Option<&String>,
-    fleet: &Arc<Fleet>,
-) where
-    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
-{
-    let (fleet, scope) = (Arc::clone(fleet), scope.cloned());
-    let events = watcher(api, config).default_backoff();
-    tokio::spawn(async move {
-        tokio::select! {
-            () = fleet.stopped() => {}
-            () = follow(events, &intake, scope.as_deref(), &fleet) => {}
-        }
-    });
-}
-
-async fn follow<K: Resource>(
-    events: impl Stream<Item = Result<Event<K>, watcher::Error>>,
-    intake: &Intake<K>,
-    scope: Option<&str>,
-    fleet: &Fleet,
-) {
-    let mut events = std::pin::pin!(events);
-    let (mut listed, mut first, mut broken) = (BTreeSet::new(), true, false);
-    while let Some(event) = events.next().await {
-        let event = match event {
-            Ok(event) => event,
-            Err(error) => {
-                if !broken {
-                    // Once an outage: the watch tries again all the while.
-                    warn!(
-                        kind = intake.kind,
-                        error = crate::sensor::chain(&error),
-                        "watch broken"
-                    );
-                }
-                broken = true;
-                continue;
-            }
-        };
-        if broken && !matches!(event, Event::Init) {
-            info!(kind = intake.kind, "watch goes on");
-            broken = false;
-        }
-        match event {
-            Event::Init => listed.clear(),
-            Event::InitApply(object) => {
-                listed.insert(key_of(object.meta()));
-                fleet.take_in(|index| (intake.apply)(index, object));
-            }
-            Event::Apply(object) => fleet.take_in(|index| (intake.apply)(index, object)),
-            Event::Delete(object) => {
-                let key = key_of(object.meta());
-                fleet.take_in(|index| (intake.delete)(index, &key));
-            }
-            Event::InitDone => {
-                fleet.take_in(|index| drop_unlisted(index, intake, scope, &listed));
-                listed.clear();
-                if std::mem::take(&mut first) {
-                    fleet.listed();
-                }
-            }
-        }
-    }
-}
-
-/// What the index holds and the new list does not is gone.
-fn drop_unlisted<K>(
-    index: &mut Index,
-    intake: &Intake<K>,
-    scope: Option<&str>,
-    listed: &BTreeSet<Key>,
-) -> Vec<Task> {
-    let in_scope = |key: &Key| scope.is_none_or(|scope| key.namespace == scope);
-    let known = (intake.known)(index).into_iter();
-    let gone: Vec<Key> = known
-        .filter(|key| in_scope(key) && !listed.contains(key))
-        .collect();
-    gone.iter()
-        .flat_map(|key| (intake.delete)(index, key))
-        .collect()
-}
-
-fn key_of(meta: &ObjectMeta) -> Key {
+pub(super) fn key_of(meta: &ObjectMeta) -> Key {
     Key::new(
         meta.namespace.as_deref().unwrap_or_default(),
         meta.name.as_deref().unwrap_or_default(),
     )
 }
 
-fn pipelines() -> Intake<DeserializeGuard<IngestionPipeline>> {
+pub(super) fn pipelines() -> Intake<DeserializeGuard<IngestionPipeline>> {
     const KIND: &str = "IngestionPipeline";
     Intake {
         kind: KIND,
@@ -294,13 +106,20 @@ fn pipelines() -> Intake<DeserializeGuard<IngestionPipeline>> {
     }
 }
 
-fn policies() -> Intake<DeserializeGuard<IngestionPolicy>> {
-    const KIND: &str = "IngestionPolicy";
+pub(super) fn policies() -> Intake<ReadPolicy> {
     Intake {
-        kind: KIND,
-        apply: |index, object| match object.0 {
-            Ok(policy) => index.apply_policy(policy),
-            Err(invalid) => pass_over(index, KIND, &invalid.metadata, invalid.error),
+        kind: "IngestionPolicy",
+        apply: |index, object| match object {
+            ReadPolicy::Whole(policy) => index.apply_policy(*policy),
+            ReadPolicy::Unread(policy) => {
+                let (name, error) = (policy.name(), &policy.error);
+                warn!(
+                    policy = name,
+                    error,
+                    "a policy cannot be decoded; whom it selects goes on with what was accepted last"
+                );
+                index.apply_unread_policy(*policy)
+            }
         },
         delete: |index, key| index.delete_policy(&key.name),
         known: |index| {
@@ -319,7 +138,7 @@ fn pass_over(index: &mut Index, kind: &str, meta: &ObjectMeta, error: String) ->
     Vec::new()
 }
 
-fn all_namespaces() -> Intake<PartialObjectMeta<Namespace>> {
+pub(super) fn all_namespaces() -> Intake<PartialObjectMeta<Namespace>> {
     Intake {
         kind: "Namespace",
         apply: |index, object| {
@@ -334,7 +153,7 @@ fn all_namespaces() -> Intake<PartialObjectMeta<Namespace>> {
     }
 }
 
-fn config_maps() -> Intake<ConfigMap> {
+pub(super) fn config_maps() -> Intake<ConfigMap> {
     Intake {
         kind: "ConfigMap",
         apply: take_config_map,
@@ -363,7 +182,7 @@ fn content_of_data(data: &BTreeMap<String, String>) -> u64 {
     u64::from_be_bytes(digest[..8].try_into().expect("the digest has 32 bytes"))
 }
 
-fn deployments() -> Intake<Deployment> {
+pub(super) fn deployments() -> Intake<Deployment> {
     Intake {
         kind: "Deployment",
         apply: take_deployment,
@@ -392,7 +211,7 @@ fn take_deployment(index: &mut Index, object: Deployment) -> Vec<Task> {
     )
 }
 
-fn disruption_budgets() -> Intake<DynamicObject> {
+pub(super) fn disruption_budgets() -> Intake<DynamicObject> {
     Intake {
         kind: "PodDisruptionBudget",
         apply: |index, object| take_disruption_budget(index, &object),
@@ -412,7 +231,7 @@ fn take_disruption_budget(index: &mut Index, object: &DynamicObject) -> Vec<Task
     index.apply_child(&key_of(meta), child, |_| ())
 }
 
-fn network_policies() -> Intake<DynamicObject> {
+pub(super) fn network_policies() -> Intake<DynamicObject> {
     Intake {
         kind: "NetworkPolicy",
         apply: |index, object| take_network_policy(index, &object),
@@ -436,7 +255,7 @@ fn take_network_policy(index: &mut Index, object: &DynamicObject) -> Vec<Task> {
 }
 
 /// What the API server holds of a child, as a number.
-pub(super) fn content_of(kind: Kind, object: &DynamicObject) -> u64 {
+pub(in crate::operator) fn content_of(kind: Kind, object: &DynamicObject) -> u64 {
     match kind {
         Kind::ConfigMap => {
             let data = serde_json::from_value(object.data["data"].clone());
@@ -449,7 +268,11 @@ pub(super) fn content_of(kind: Kind, object: &DynamicObject) -> u64 {
 }
 
 /// Takes in what a write has answered, before the watch says it: the next look must not write it again.
-pub(super) fn take_written(index: &mut Index, kind: Kind, object: &DynamicObject) -> Vec<Task> {
+pub(in crate::operator) fn take_written(
+    index: &mut Index,
+    kind: Kind,
+    object: &DynamicObject,
+) -> Vec<Task> {
     fn decoded<K: DeserializeOwned>(object: &DynamicObject) -> Option<K> {
         serde_json::from_value(serde_json::to_value(object).ok()?).ok()
     }
@@ -462,7 +285,7 @@ pub(super) fn take_written(index: &mut Index, kind: Kind, object: &DynamicObject
     .unwrap_or_default()
 }
 
-fn all_pods() -> Intake<Pod> {
+pub(super) fn all_pods() -> Intake<Pod> {
     Intake {
         kind: "Pod",
         apply: |index, object| {
@@ -616,19 +439,5 @@ mod tests {
             .rolled_out
         );
         assert!(!seen(2, &done.replace("updatedReplicas: 2", "updatedReplicas: 1")).rolled_out);
-    }
-
-    /// What is missing after the watch began anew was deleted meanwhile.
-    #[test]
-    fn what_is_not_listed_any_more_is_gone() {
-        let mut index = Index::default();
-        for namespace in ["shop", "other"] {
-            index.set_pod(&Key::new(namespace, "a"), Some(PodSeen::default()));
-            index.set_pod(&Key::new(namespace, "b"), Some(PodSeen::default()));
-        }
-        let listed = BTreeSet::from([Key::new("shop", "a")]);
-        drop_unlisted(&mut index, &all_pods(), Some("shop"), &listed);
-        let left: Vec<String> = index.pods().map(Key::to_string).collect();
-        assert_eq!(left, ["other/a", "other/b", "shop/a"]);
     }
 }
