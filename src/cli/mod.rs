@@ -51,6 +51,7 @@ mod history;
 mod kubernetes;
 mod operator;
 mod policy;
+mod probe;
 pub mod reference;
 mod retract;
 mod run;
@@ -157,6 +158,8 @@ enum Command {
     /// Show what a policy would change before it is applied
     #[command(subcommand)]
     Policy(policy::Command),
+    /// See whether a server answers, from a pod that has no other client
+    Probe(probe::Arguments),
     /// Print the custom resource definitions
     Crds,
     /// Print the completions of a shell
@@ -325,6 +328,7 @@ fn run(command: Command, out: &mut dyn Write) -> Result<Exit, Error> {
         Command::Simulate(arguments) => simulate::simulate(&arguments, out),
         Command::Effective(arguments) => block_on(effective::effective(arguments, out)),
         Command::Policy(command) => block_on(policy::policy(command, out)),
+        Command::Probe(arguments) => block_on(probe::probe(arguments, out)),
         Command::Crds => crds::crds(out),
         Command::Completions(arguments) => {
             completions::completions(&arguments, Arguments::command(), out)

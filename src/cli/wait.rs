@@ -198,7 +198,7 @@ fn pause(text: &str) -> Result<Duration, String> {
     (every >= least).then_some(every).ok_or_else(refused)
 }
 
-fn span(text: &str) -> Result<Duration, String> {
+pub(super) fn span(text: &str) -> Result<Duration, String> {
     parse_length_us(text)
         .map(length)
         .ok_or_else(|| "write a length, as 90s, 2h or 1h30m".to_owned())
