@@ -1,7 +1,8 @@
 //! The charts, with a real Helm on a real API server.
 
-use std::{collections::BTreeSet, fs, time::Duration};
+use std::{collections::BTreeSet, fs, process::Command, time::Duration};
 
+use regex::Regex;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -46,8 +47,25 @@ fn definitions_survive_their_chart() {
 }
 
 /// Sets of values, each a list of `--set`.
-const VALUES: [&[&str]; 5] = [
+const VALUES: [&[&str]; 8] = [
     &[],
+    &[
+        "scrapeNamespaces={monitoring}",
+        "monitoring.scrape.enabled=true",
+        "monitoring.rules.enabled=true",
+        "monitoring.dashboard.enabled=true",
+        "monitoring.labels.release=prometheus",
+        "monitoring.rules.runbook=https://runbooks.example/tidemark",
+        "monitoring.rules.claimAgeSeconds=7200",
+    ],
+    &[
+        "namespaces={shop}",
+        "monitoring.scrape.enabled=true",
+        "networkPolicy.readerNamespaces={jobs,airflow}",
+        "networkPolicy.egress.enabled=true",
+        "networkPolicy.egress.apiServerPorts={8443}",
+    ],
+    &["networkPolicy.enabled=false"],
     &["replicas=1", "admission.enabled=false"],
     &["namespaces={shop,billing}", "scrapeNamespaces={monitoring}"],
     &[
@@ -84,6 +102,25 @@ fn rendered(kube: &Kube, namespace: &str, values: &[&str]) -> Vec<Value> {
     objects.filter(|object| !object.is_null()).collect()
 }
 
+/// The definitions of what a Prometheus Operator brings.
+fn with_prometheus_operator(kube: &Kube) {
+    for kind in ["servicemonitors", "podmonitors", "prometheusrules"] {
+        kube.apply(&data(&format!("monitoring/{kind}.yaml")));
+        let definition = format!("crd/{kind}.monitoring.coreos.com");
+        let words = [
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            &definition,
+        ];
+        kube.admin().kubectl(&words, "").expect_success();
+    }
+}
+
+fn data(path: &str) -> String {
+    fs::read_to_string(format!("{}/tests/data/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
 /// Each set of values gives objects that the API server takes without a warning, in a namespace of the restricted kind.
 #[test]
 fn chart_of_the_operator_is_accepted_with_all_values() {
@@ -102,6 +139,12 @@ fn chart_of_the_operator_is_accepted_with_all_values() {
         let object = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         kube.apply(&object.to_string());
     }
+    // What a pod needs beside its namespace; no controller makes it here.
+    let account = serde_json::json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace},
+    });
+    kube.apply(&account.to_string());
+    with_prometheus_operator(kube);
     let chart = chart("tidemark");
     for values in VALUES {
         let mut words = vec!["lint", "--strict", &chart];
@@ -215,6 +258,12 @@ fn wrong_values_are_refused() {
         ("log.format=xml", "format"),
         ("extraArgs={max-changing}", "extraArgs"),
         ("admission.enabled=maybe", "enabled"),
+        ("monitoring.scrape.interval=often", "interval"),
+        ("monitoring.rules.claimAgeSeconds=3h", "claimAgeSeconds"),
+        (
+            "networkPolicy.egress.apiServerPorts={70000}",
+            "apiServerPorts",
+        ),
     ] {
         let said = kube
             .person()
@@ -334,22 +383,111 @@ fn account_of_the_operator_does_its_work() {
     }
 }
 
+/// The program takes what the chart gives it, in the operator's pods and in the test's.
+#[test]
+fn arguments_of_all_pods_are_understood() {
+    let kube = Kube::shared();
+    for values in VALUES {
+        let objects = rendered(kube, "tidemark-system", values);
+        let pods = objects
+            .iter()
+            .filter_map(|object| match object["kind"].as_str() {
+                Some("Deployment") => Some(&object["spec"]["template"]["spec"]),
+                Some("Pod") => Some(&object["spec"]),
+                _ => None,
+            });
+        let containers: Vec<&Value> = pods.map(|pod| &pod["containers"][0]).collect();
+        assert_eq!(containers.len(), 2, "the operator and the test");
+        for container in containers {
+            let arguments = container["args"].as_array().unwrap().iter();
+            let mut command = Command::new(env!("CARGO_BIN_EXE_tidemark"));
+            for argument in arguments {
+                command.arg(argument.as_str().unwrap());
+            }
+            for variable in container["env"].as_array().into_iter().flatten() {
+                if let Some(value) = variable["value"].as_str() {
+                    command.env(variable["name"].as_str().unwrap(), value);
+                }
+            }
+            // Help is given once everything before it has been understood.
+            let said = command.arg("--help").output().unwrap();
+            let complaint = String::from_utf8_lossy(&said.stderr);
+            assert!(said.status.success(), "{values:?}: {complaint}");
+        }
+    }
+}
+
+fn chart_file(path: &str) -> String {
+    fs::read_to_string(format!("{}/{path}", chart("tidemark"))).unwrap()
+}
+
+/// An alert or a panel about a metric that nobody counts would stay silent for ever.
+#[test]
+fn alerts_and_dashboard_name_metrics_that_there_are() {
+    let known: BTreeSet<String> = crate::house::metrics()
+        .into_iter()
+        .flat_map(|(name, _)| {
+            ["", "_total", "_bucket", "_count"].map(|ending| format!("{name}{ending}"))
+        })
+        .collect();
+    let name = Regex::new(r"\btidemark_[a-z_]+").unwrap();
+    for path in ["monitoring/rules.yaml", "monitoring/dashboard.json"] {
+        let text = chart_file(path);
+        let named: BTreeSet<&str> = name.find_iter(&text).map(|found| found.as_str()).collect();
+        assert!(named.len() > 10, "{path}");
+        for name in named {
+            assert!(known.contains(name), "{path}: {name}");
+        }
+    }
+    let dashboard: Value = serde_json::from_str(&chart_file("monitoring/dashboard.json")).unwrap();
+    assert!(dashboard["panels"].as_array().unwrap().len() > 10);
+}
+
+/// Whoever is woken by an alert finds out what to do.
+#[test]
+fn every_alert_has_its_section() {
+    let rules: Value = serde_yaml::from_str(&chart_file("monitoring/rules.yaml")).unwrap();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operating.md");
+    let page = fs::read_to_string(path).unwrap();
+    let groups = rules["groups"].as_array().unwrap().iter();
+    let alerts: Vec<&Value> = groups
+        .flat_map(|group| group["rules"].as_array().unwrap())
+        .collect();
+    assert!(alerts.len() > 10);
+    for alert in &alerts {
+        let name = alert["alert"].as_str().unwrap();
+        assert!(page.contains(&format!("\n### {name}\n")), "{name}");
+        let link = alert["annotations"]["runbook_url"].as_str().unwrap();
+        assert_eq!(link, format!("RUNBOOK#{}", name.to_lowercase()));
+    }
+    let sections = page.matches("\n### Tidemark").count();
+    assert_eq!(sections, alerts.len(), "a section without its alert");
+}
+
+/// The leaves of the values, as `monitoring.rules.enabled`; a map that is empty or free is one of them.
+fn leaves(name: &str, value: &Value, free: &[&str]) -> Vec<String> {
+    match value
+        .as_object()
+        .filter(|fields| !fields.is_empty() && !free.contains(&name))
+    {
+        Some(fields) => {
+            let of = |(field, value): (&String, &Value)| {
+                let name = format!("{name}.{field}");
+                leaves(name.trim_start_matches('.'), value, free)
+            };
+            fields.iter().flat_map(of).collect()
+        }
+        None => vec![name.to_owned()],
+    }
+}
+
 /// A person who sets a value finds it explained.
 #[test]
 fn every_value_is_documented() {
-    let text = fs::read_to_string(chart("tidemark") + "/values.yaml").unwrap();
-    let page = fs::read_to_string(chart("tidemark") + "/README.md").unwrap();
-    let values: Value = serde_yaml::from_str(&text).unwrap();
-    let mut names = Vec::new();
-    for (name, value) in values.as_object().unwrap() {
-        match value
-            .as_object()
-            .filter(|fields| !fields.is_empty() && name != "resources")
-        {
-            Some(fields) => names.extend(fields.keys().map(|field| format!("{name}.{field}"))),
-            None => names.push(name.clone()),
-        }
-    }
+    let values: Value = serde_yaml::from_str(&chart_file("values.yaml")).unwrap();
+    let page = chart_file("README.md");
+    let names = leaves("", &values, &["resources", "monitoring.dashboard.labels"]);
+    assert!(names.len() > 25, "{names:?}");
     for name in names {
         assert!(page.contains(&format!("| `{name}` |")), "{name}");
     }
