@@ -52,8 +52,9 @@ lint:
 # The figures of docs/benchmarks.md, each bench a ratio of its own run. Built with optimisation, so the first time takes long.
 bench:
 	.ci/needs test
-	tests/servers/lay kafka >/dev/null
+	tests/servers/lay kafka kubernetes >/dev/null
 	cargo bench --locked --bench ingest
 	cargo bench --locked --bench finalization
 	cargo bench --locked --bench commits
 	cargo bench --locked --bench memory
+	cargo bench --locked --bench fleet

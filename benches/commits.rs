@@ -23,9 +23,8 @@ use iceberg::{
 use support::{
     Arguments, Figures,
     cpu::{self, Process},
-    folder,
-    kafka::Server,
-    say,
+    folder, say,
+    server::Server,
 };
 use tidemark::{
     api::built_in_policy,
@@ -71,7 +70,7 @@ fn main() {
     let commits: usize = arguments.number("commits", 2_000);
     let folder = folder("commits");
     let rest = arguments.has("rest");
-    let server = rest.then(|| Server::start("catalog", &folder.join("catalog")));
+    let server = rest.then(|| Server::start("catalog", &folder.join("catalog"), &[]));
     let runtime = Runtime::new().expect("a runtime");
     let by_hand = arguments.has("by-hand");
     let settings = settings(&folder, server.as_ref());

@@ -1,12 +1,6 @@
 //! The broker that a bench reads from: a real one in its own process, or librdkafka's mock cluster inside this one.
 
-use std::{
-    fs::File,
-    net::{TcpListener, TcpStream},
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{path::Path, time::Duration};
 
 use rdkafka::{
     ClientConfig,
@@ -20,71 +14,13 @@ use rdkafka::{
 
 use super::{
     events::{Event, Events, PARTITIONS},
-    wait,
+    server::Server,
 };
-
-/// From the start of a server to its open port; the first start on a machine also makes a class archive.
-const START: Duration = Duration::from_mins(2);
 
 const REQUEST: Duration = Duration::from_mins(1);
 
 /// What the mock cluster keeps of a partition is 5 MiB; beyond it drops the oldest.
 pub(crate) const MOCK_ROWS: u32 = 7_000 * PARTITIONS;
-
-/// A server of `tests/servers/run`; it ends when this is dropped.
-pub(crate) struct Server {
-    supervisor: Child,
-    /// `127.0.0.1:port`.
-    pub(crate) address: String,
-}
-
-impl Server {
-    /// Starts `kafka` or `catalog` with its data in `data`.
-    pub(crate) fn start(name: &str, data: &Path) -> Self {
-        let port = free_port();
-        let log = File::create(data.with_extension("log")).expect("a log file");
-        let run = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/run");
-        let supervisor = Command::new(run)
-            .arg(name)
-            .arg(data)
-            .arg(port.to_string())
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone().expect("a second handle"))
-            .stderr(log)
-            .spawn()
-            .expect("tests/servers/run");
-        let mut server = Self {
-            supervisor,
-            address: format!("127.0.0.1:{port}"),
-        };
-        wait::within(START, &format!("a running {name}"), || {
-            let ended = server.supervisor.try_wait().expect("our own child");
-            assert!(
-                ended.is_none(),
-                "{name} ended at its start, see its log in {}",
-                data.display()
-            );
-            TcpStream::connect(&server.address).ok()
-        });
-        server
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.supervisor.stdin.take());
-        let _ = self.supervisor.wait();
-    }
-}
-
-/// A port with the next one free as well, outside of those that the system gives to clients.
-fn free_port() -> u16 {
-    wait::within(START, "two free ports", || {
-        let port = fastrand::u16(20_000..32_000);
-        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        (free(port) && free(port + 1)).then_some(port)
-    })
-}
 
 /// A broker.
 pub(crate) enum Broker {
@@ -100,7 +36,7 @@ impl Broker {
         if mock {
             Self::Mock(MockCluster::new(1).expect("a mock cluster"))
         } else {
-            Self::Real(Server::start("kafka", data))
+            Self::Real(Server::start("kafka", data, &[]))
         }
     }
 

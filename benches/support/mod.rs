@@ -8,6 +8,7 @@ pub(crate) mod events;
 pub(crate) mod kafka;
 pub(crate) mod pipeline;
 pub(crate) mod rows;
+pub(crate) mod server;
 pub(crate) mod wait;
 
 use std::{
