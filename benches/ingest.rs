@@ -31,7 +31,7 @@ use support::{
     pipeline::{Place, Worker},
     rows, say,
 };
-use tidemark::kafka::{Mode, Position, Settings, Source, TopicPartition};
+use tidemark::kafka::{Mode, Position, Security, Settings, Source, TopicPartition};
 
 /// What a pipeline has by default.
 const MEMORY_BUDGET_BYTES: u64 = 256 << 20;
@@ -183,6 +183,7 @@ fn pipeline(place: &Place, bootstrap: &str, row_count: u32) -> Value {
 fn consume(arguments: &Arguments) -> Value {
     let row_count: u64 = arguments.number("rows", 0);
     let settings = Settings {
+        security: Security::default(),
         bootstrap_servers: arguments.text("bootstrap").to_owned(),
         group_id: "floor".to_owned(),
         member: "floor".to_owned(),

@@ -296,13 +296,23 @@ fn password_in_an_address_is_not_repeated() {
     apply(&person, &policy(&namespace, "only", &only)).expect_success();
     await_policy(&person, &pipeline(&namespace, "other", &json!({})));
     for (uri, told) in [
-        ("https://reader:hunter2@lake:8181/x", "https://…@lake:8181/x"),
+        (
+            "https://reader:hunter2@lake:8181/x",
+            "https://…@lake:8181/x",
+        ),
         ("http://reader:hunter2@db@lake", "http://…@lake"),
         ("hunter2@lake", "…@lake"),
     ] {
-        let beyond = pipeline(&namespace, "orders", &json!({"sink": {"catalog": {"uri": uri}}}));
+        let beyond = pipeline(
+            &namespace,
+            "orders",
+            &json!({"sink": {"catalog": {"uri": uri}}}),
+        );
         let said = apply(&person, &beyond).expect_failure();
-        assert!(said.contains(&format!("spec.sink.catalog.uri is {told};")), "{said}");
+        assert!(
+            said.contains(&format!("spec.sink.catalog.uri is {told};")),
+            "{said}"
+        );
         assert!(!said.contains("hunter2"), "{said}");
     }
 }

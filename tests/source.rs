@@ -9,8 +9,8 @@ use rdkafka::message::Headers as _;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::{Offset, TopicPartitionList};
 use tidemark::kafka::{
-    Answers, DeadLetters, Error, Event, Header, Inquirer, Mode, Next, Position, Rejected, Settings,
-    Source, StartFrom, Tail, TopicPartition, Topics,
+    Answers, DeadLetters, Error, Event, Header, Inquirer, Mode, Next, Position, Rejected, Security,
+    Settings, Source, StartFrom, Tail, TopicPartition, Topics,
 };
 
 use super::support::kafka::{Broker, REQUEST};
@@ -21,6 +21,7 @@ const TICK: Duration = Duration::from_millis(50);
 
 fn settings(broker: &Broker, group: &str) -> Settings {
     Settings {
+        security: Security::default(),
         bootstrap_servers: broker.bootstrap(),
         group_id: group.to_owned(),
         member: format!("{group}-worker"),

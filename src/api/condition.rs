@@ -111,6 +111,14 @@ pub enum Reason {
     SpecInvalid,
     /// A secret that the specification refers to is not there.
     SecretMissing,
+    /// A secret holds something else than it should, as a key where certificates belong.
+    SecretInvalid,
+    /// The brokers or the store do not take the credentials.
+    CredentialsRefused,
+    /// The certificate of a broker or of the store is signed by nobody who is trusted, or its time is over.
+    CertificateUntrusted,
+    /// The certificate of a broker or of the store is that of another host.
+    HostMismatch,
     /// A policy is wrong somewhere, so nothing of it counts.
     PolicyInvalid,
     /// A policy that may be about the pipeline cannot be read by this version of the operator.
@@ -139,6 +147,8 @@ pub enum Reason {
     BrokerUnreachable,
     /// A broker refuses the client.
     BrokerRefused,
+    /// The brokers speak another protocol at that address: encrypted or not, with credentials or without.
+    ProtocolMismatch,
     /// Another member of the consumer group took the partitions; their rows are read there.
     PartitionsMoved,
     /// Rows cannot be decoded and no dead-letter topic is configured.
@@ -151,6 +161,8 @@ pub enum Reason {
     CatalogUnreachable,
     /// The catalog refuses the request.
     CatalogRefused,
+    /// The store with the table's files does not answer.
+    StorageUnreachable,
     /// Files cannot be written or read where the table keeps them.
     StorageFailed,
     /// The table does not exist, and the specification does not say which columns it has.
@@ -332,6 +344,18 @@ impl Reason {
             Self::SecretMissing => {
                 "provide the file $TIDEMARK_SECRETS/<name>/<key> or the variable TIDEMARK_SECRET_<NAME>_<KEY>; it is looked for again by itself"
             }
+            Self::SecretInvalid => {
+                "put what the message asks for into the secret; it is read again by itself"
+            }
+            Self::CredentialsRefused => {
+                "see whether the secrets that source.kafka.security or sink.catalog.storage names hold the user's or the key's, and what that may do; they are read again by themselves"
+            }
+            Self::CertificateUntrusted => {
+                "name the certificate that signed it in caRef of source.kafka.security.tls or sink.catalog.storage; it is tried again by itself"
+            }
+            Self::HostMismatch => {
+                "write the address by a name that its certificate has, or have a certificate made for that name; it is tried again by itself"
+            }
             _ => return None,
         })
     }
@@ -362,6 +386,9 @@ impl Reason {
             Self::BrokerRefused => {
                 "grant the client read and describe on its topics and group; it is tried again by itself"
             }
+            Self::ProtocolMismatch => {
+                "set source.kafka.security.protocol to that of the listener in bootstrapServers, or name another listener; it is tried again by itself"
+            }
             Self::PartitionsMoved => "nothing to do: another worker of the group reads them",
             Self::Undecodable => {
                 "correct the producer and move the row away, or set source.deadLetter.topic"
@@ -380,6 +407,9 @@ impl Reason {
             }
             Self::CatalogRefused => {
                 "check the credential and the rights on the catalog; it is tried again by itself"
+            }
+            Self::StorageUnreachable => {
+                "check sink.catalog.storage.endpoint and the network; it is tried again by itself"
             }
             Self::StorageFailed => {
                 "check space and rights where the table keeps its files; it is tried again by itself"

@@ -9,6 +9,10 @@
     unreachable_pub,
     reason = "KubeSchema repeats each struct within a function"
 )]
+#![expect(
+    clippy::struct_field_names,
+    reason = "a reference to a secret is called so, whatever the secret holds"
+)]
 
 use std::collections::BTreeMap;
 
@@ -22,8 +26,8 @@ use super::{
     schema::inline_schema,
     status::IngestionPipelineStatus,
     worker::{
-        AlsoWrite, CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, Quantile,
-        SecretRef, Term,
+        AlsoWrite, CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, Protocol,
+        Quantile, SaslMechanism, SecretRef, Term,
     },
 };
 
@@ -183,12 +187,80 @@ pub struct KafkaSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 249), regex(pattern = r"^[a-zA-Z0-9._-]+$"))]
     pub group_id: Option<String>,
+    /// How the brokers are reached: encrypted or not, and as whom. Built-in default: in plain text, as nobody.
+    ///
+    /// It holds for every client of the pipeline, that of the dead-letter topic as well. A changed one, and a changed secret, is taken up within a minute: what is read is committed first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<KafkaSecuritySpec>,
     /// Further options of the Kafka client by librdkafka's names, at most 64, as `fetch.message.max.bytes: "1048576"`.
     ///
-    /// Options that would break exactly-once, and passwords, are refused by name.
+    /// Options that would break exactly-once, and those of security, are refused by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
     pub properties: Option<BTreeMap<String, String>>,
+}
+
+/// How Kafka brokers are reached.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.sasl) == (has(self.protocol) && self.protocol in ['SaslPlaintext', 'SaslSsl'])").message("sasl goes with protocol: SaslSsl or SaslPlaintext, and each needs the other"),
+    validation = Rule::new("!has(self.tls) || (has(self.protocol) && self.protocol in ['Ssl', 'SaslSsl'])").message("tls goes with protocol: Ssl or SaslSsl")
+)]
+pub struct KafkaSecuritySpec {
+    /// What the listener of `bootstrapServers` speaks: `Plaintext`, `Ssl` (encrypted), `SaslPlaintext` (with credentials) or `SaslSsl` (both). Built-in default `Plaintext`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<ProtocolName>")]
+    pub protocol: Option<Protocol>,
+    /// Whom the client trusts, and its own certificate. It goes with `Ssl` and `SaslSsl`.
+    ///
+    /// A broker has to have a certificate for the name by which it is reached; that cannot be turned off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<KafkaTlsSpec>,
+    /// As whom the client reads. It goes with `SaslPlaintext` and `SaslSsl`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sasl: Option<KafkaSaslSpec>,
+}
+
+/// Whom a Kafka client trusts, and its own certificate.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.certificateRef) == has(self.keyRef)").message("certificateRef and keyRef go together"),
+    validation = Rule::new("!has(self.keyPasswordRef) || has(self.keyRef)").message("keyPasswordRef goes with keyRef")
+)]
+pub struct KafkaTlsSpec {
+    /// The secret with the certificates that may have signed a broker's, in PEM. By default those of the system; the image has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub ca_ref: Option<SecretRef>,
+    /// The secret with the client's own certificate, in PEM, where the brokers ask for one. It goes with `keyRef`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub certificate_ref: Option<SecretRef>,
+    /// The secret with the key of the client's certificate, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub key_ref: Option<SecretRef>,
+    /// The secret with the password of the key, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub key_password_ref: Option<SecretRef>,
+}
+
+/// As whom a Kafka client reads.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct KafkaSaslSpec {
+    /// How the password is shown to be known: `Plain` sends it, `ScramSha256` and `ScramSha512` do not. It has to be one that the listener offers.
+    #[schemars(with = "SaslMechanismName")]
+    pub mechanism: SaslMechanism,
+    /// The user.
+    #[schemars(length(min = 1, max = 255))]
+    pub username: String,
+    /// The secret with the password.
+    #[schemars(with = "SecretRefSpec")]
+    pub password_ref: SecretRef,
 }
 
 /// A topic for rows that cannot be decoded.
@@ -325,7 +397,7 @@ pub struct CatalogSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
     pub name: Option<String>,
-    /// The warehouse: its name (`Rest`), or the location below which new tables are made (`Sql`), as `file:///var/lake`.
+    /// The warehouse: its name (`Rest`), or the location below which new tables are made (`Sql`), as `s3://lake/tables` or `file:///var/lake`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048))]
     pub warehouse: Option<String>,
@@ -335,10 +407,61 @@ pub struct CatalogSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SecretRefSpec>")]
     pub credential_ref: Option<SecretRef>,
-    /// Further options of the catalog and its storage, at most 64. Secrets are refused by name.
+    /// How the files of its tables are reached, where they are in a store that speaks S3. Left out, they are reached as the catalog says, with what it vends or with the identity of the pod.
+    ///
+    /// It may be changed: a running pipeline begins again with it, where its table stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageSpec>,
+    /// Further options of the catalog, at most 64, as `scope: PRINCIPAL_ROLE:ALL`. Secrets are refused by name, and so is what stands in `storage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
     pub properties: Option<BTreeMap<String, String>>,
+}
+
+/// A store that speaks S3.
+///
+/// Without keys it is opened with what a REST catalog vends for the table, renewed before it ends; without that with the identity of the pod: the variables `AWS_*`, a web identity token, the role of its container or node.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.accessKeyIdRef) == has(self.secretAccessKeyRef)").message("accessKeyIdRef and secretAccessKeyRef go together"),
+    validation = Rule::new("!has(self.sessionTokenRef) || has(self.accessKeyIdRef)").message("sessionTokenRef goes with accessKeyIdRef and secretAccessKeyRef"),
+    validation = Rule::new("!has(self.caRef) || !has(self.endpoint) || self.endpoint.startsWith('https://')").message("caRef goes with an endpoint that begins with https://")
+)]
+pub struct StorageSpec {
+    /// Where it is, as `https://s3.example.org:9000`. By default what the catalog says, else Amazon's own in the region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^@\s]+$"))]
+    pub endpoint: Option<String>,
+    /// The region that requests are signed for, as `eu-central-1`. By default what the catalog says, else the variable `AWS_REGION`, else with an endpoint `us-east-1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64), regex(pattern = r"^[a-zA-Z0-9-]+$"))]
+    pub region: Option<String>,
+    /// Whether the bucket stands in the path of an address (`https://store/bucket/key`) and not before its host. Built-in default `false`.
+    ///
+    /// Most stores of one's own need `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_style_access: Option<bool>,
+    /// The secret with the id of the key. It goes with `secretAccessKeyRef`.
+    ///
+    /// A changed secret is taken up within a minute after it has reached the pod; files that are being written go on with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub access_key_id_ref: Option<SecretRef>,
+    /// The secret with the key itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub secret_access_key_ref: Option<SecretRef>,
+    /// The secret with the token of a session, where the key is a temporary one. Whoever makes it renews it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub session_token_ref: Option<SecretRef>,
+    /// The secret with certificates, in PEM, that are trusted beside the usual ones. It goes with an `https://` endpoint.
+    ///
+    /// A changed one is in force with the next request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub ca_ref: Option<SecretRef>,
 }
 
 /// A column of the source.
@@ -568,7 +691,7 @@ macro_rules! schema_names {
     )*};
 }
 
-schema_names!(FormatName OnGapName OnRollbackName CatalogKindName EncodingName TermName QuantileNumber LateDataName OnJoinName AlsoWriteName UuidText SecretRefSpec);
+schema_names!(FormatName OnGapName OnRollbackName CatalogKindName EncodingName TermName QuantileNumber LateDataName OnJoinName AlsoWriteName ProtocolName SaslMechanismName UuidText SecretRefSpec);
 
 inline_schema! {
     LengthText: {"type": "string", "maxLength": 16, "pattern": "^([0-9]{1,9}(ms|s|m|h|d))+$"};
@@ -584,6 +707,8 @@ inline_schema! {
     LateDataName: {"type": "string", "enum": ["Ignore", "Notify", "Reopen"]};
     OnJoinName: {"type": "string", "enum": ["Reopen", "Backfill"]};
     AlsoWriteName: {"type": "string", "enum": ["KafkaConnect", "Flink", "Gobblin", "AutoMq"]};
+    ProtocolName: {"type": "string", "enum": ["Plaintext", "Ssl", "SaslPlaintext", "SaslSsl"]};
+    SaslMechanismName: {"type": "string", "enum": ["Plain", "ScramSha256", "ScramSha512"]};
     UuidText: {"type": "string", "maxLength": 36, "pattern": "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"};
     SecretRefSpec: {
         "type": "object",

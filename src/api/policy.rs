@@ -17,11 +17,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     pipeline::{
         BytesText, CommitSpec, ExpireSpec, FinalizationSpec, LengthText, OnGapName, OnRollbackName,
-        QuantileNumber, TermName,
+        ProtocolName, QuantileNumber, TermName,
     },
     pod::{CpuText, WorkerSpec},
     schema::{Selector, StatusCondition},
-    worker::{OnGap, OnRollback, Quantile, Term},
+    worker::{OnGap, OnRollback, Protocol, Quantile, Term},
 };
 
 /// What a platform team decides for many pipelines: defaults, overrides, limits, and how fast a change goes over them.
@@ -189,10 +189,18 @@ pub struct LimitsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<PatternText>>", length(max = 32))]
     pub topics: Option<Vec<String>>,
+    /// The protocols that `source.kafka.security.protocol` may name, 1 to 4, as `[SaslSsl]`. A pipeline that names none reads in `Plaintext`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<ProtocolName>>", length(min = 1, max = 4))]
+    pub protocols: Option<Vec<Protocol>>,
     /// Patterns of `sink.catalog.uri`, at most 32.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<PatternText>>", length(max = 32))]
     pub catalogs: Option<Vec<String>>,
+    /// Patterns of `sink.catalog.storage.endpoint`, at most 32, as `https://*.storage.example.org`. A pipeline that names none is not bound by it: its catalog says where the store is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<Vec<PatternText>>", length(max = 32))]
+    pub stores: Option<Vec<String>>,
     /// Patterns of `sink.table`, at most 32, as `{namespace}.*`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<PatternText>>", length(max = 32))]

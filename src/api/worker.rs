@@ -67,6 +67,9 @@ pub struct Source {
     pub start_from: StartFrom,
     /// The consumer group, used above one replica and for lag tools.
     pub group_id: String,
+    /// How the brokers are reached; in plain text and as nobody where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<KafkaSecurity>,
     /// Options passed through to the Kafka client.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
@@ -83,6 +86,107 @@ pub struct Source {
     /// Changes of identity that a person has agreed to.
     #[serde(default)]
     pub accept: SourceAccept,
+}
+
+/// How the brokers are reached, and as whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KafkaSecurity {
+    /// What the listener speaks.
+    pub protocol: Protocol,
+    /// Whom the client trusts, and how it shows who it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<KafkaTls>,
+    /// As whom it reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sasl: Option<KafkaSasl>,
+}
+
+/// What a listener speaks.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
+)]
+pub enum Protocol {
+    /// Nothing is encrypted, nobody is asked who it is.
+    Plaintext,
+    /// Encrypted.
+    Ssl,
+    /// With credentials.
+    SaslPlaintext,
+    /// Encrypted and with credentials.
+    SaslSsl,
+}
+
+impl Protocol {
+    /// Whether it is encrypted, and whether it takes credentials.
+    #[must_use]
+    pub fn asks_for(self) -> (bool, bool) {
+        match self {
+            Self::Plaintext => (false, false),
+            Self::Ssl => (true, false),
+            Self::SaslPlaintext => (false, true),
+            Self::SaslSsl => (true, true),
+        }
+    }
+}
+
+/// Whom a Kafka client trusts, and how it shows who it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KafkaTls {
+    /// The certificates that may have signed a broker's, in PEM; the system's own without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_ref: Option<SecretRef>,
+    /// The client's certificate, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_ref: Option<SecretRef>,
+    /// Its key, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_ref: Option<SecretRef>,
+    /// The password of the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_password_ref: Option<SecretRef>,
+}
+
+/// As whom a Kafka client reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct KafkaSasl {
+    /// How the password is shown to be known.
+    pub mechanism: SaslMechanism,
+    /// The user.
+    pub username: String,
+    /// The password.
+    pub password_ref: SecretRef,
+}
+
+/// How a password is shown to be known.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::Display, strum::IntoStaticStr,
+)]
+pub enum SaslMechanism {
+    /// It is sent.
+    Plain,
+    /// By SCRAM with SHA-256.
+    ScramSha256,
+    /// By SCRAM with SHA-512.
+    ScramSha512,
+}
+
+impl KafkaSecurity {
+    /// Every secret that it refers to.
+    pub fn secret_refs(&self) -> impl Iterator<Item = &SecretRef> {
+        let tls = self.tls.iter().flat_map(|tls| {
+            let all = [
+                &tls.ca_ref,
+                &tls.certificate_ref,
+                &tls.key_ref,
+                &tls.key_password_ref,
+            ];
+            all.into_iter().flatten()
+        });
+        tls.chain(self.sasl.iter().map(|sasl| &sasl.password_ref))
+    }
 }
 
 /// Which topics are read.
@@ -280,6 +384,49 @@ pub struct Catalog {
     /// The credential: `client:secret` or a token (REST), a password (SQL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_ref: Option<SecretRef>,
+    /// How the files of its tables are reached, where they are in a store that speaks S3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
+}
+
+/// A store that speaks S3, and how to reach it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Storage {
+    /// Where it is; Amazon's own where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The region that requests are signed for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Whether the bucket stands in the path of an address, and not before its host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub path_style_access: bool,
+    /// The id of the key. Without one, what the catalog vends, or the identity of the process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_key_id_ref: Option<SecretRef>,
+    /// The key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_access_key_ref: Option<SecretRef>,
+    /// The token of a session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_token_ref: Option<SecretRef>,
+    /// Certificates that are trusted beside the usual ones, in PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_ref: Option<SecretRef>,
+}
+
+impl Storage {
+    /// Every secret that it refers to.
+    pub fn secret_refs(&self) -> impl Iterator<Item = &SecretRef> {
+        let all = [
+            &self.access_key_id_ref,
+            &self.secret_access_key_ref,
+            &self.session_token_ref,
+            &self.ca_ref,
+        ];
+        all.into_iter().flatten()
+    }
 }
 
 /// Which protocol a catalog speaks.
@@ -715,6 +862,20 @@ impl EffectiveSpec {
     #[must_use]
     pub fn id(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// Every secret that it refers to.
+    pub fn secret_refs(&self) -> impl Iterator<Item = &SecretRef> {
+        let storage = self.sink.catalog.storage.iter();
+        let storage = storage.flat_map(Storage::secret_refs);
+        self.lasting_secret_refs().chain(storage)
+    }
+
+    /// Those of them with which connections are made that last: a new one needs new connections.
+    pub fn lasting_secret_refs(&self) -> impl Iterator<Item = &SecretRef> {
+        let security = self.source.security.iter();
+        let kafka = security.flat_map(KafkaSecurity::secret_refs);
+        kafka.chain(&self.sink.catalog.credential_ref)
     }
 
     /// The specification as a file holds it.

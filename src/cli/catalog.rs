@@ -54,7 +54,28 @@ pub(super) struct CatalogArguments {
         hide_env_values = true
     )]
     warehouse: Option<String>,
-    /// A further option of the catalog or its storage; may be repeated
+    /// Where the store with the table's files is, as `https://s3.example.org:9000`; Amazon's own where it is left out
+    ///
+    /// Its keys are read from the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN`, or are those of the machine.
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TIDEMARK_S3_ENDPOINT",
+        hide_env_values = true
+    )]
+    s3_endpoint: Option<String>,
+    /// The region that requests to the store are signed for; else that of the variable `AWS_REGION`
+    #[arg(
+        long,
+        value_name = "REGION",
+        env = "TIDEMARK_S3_REGION",
+        hide_env_values = true
+    )]
+    s3_region: Option<String>,
+    /// The bucket stands in the path of the store's addresses, and not before its host
+    #[arg(long, env = "TIDEMARK_S3_PATH_STYLE", hide_env_values = true)]
+    s3_path_style: bool,
+    /// A further option of the catalog; may be repeated
     #[arg(long = "catalog-property", value_name = "NAME=VALUE", value_parser = property)]
     properties: Vec<(String, String)>,
 }
@@ -133,6 +154,12 @@ impl CatalogArguments {
             warehouse: self.warehouse.clone(),
             properties: self.properties.iter().cloned().collect::<BTreeMap<_, _>>(),
             credential_ref: None,
+            storage: Some(worker::Storage {
+                endpoint: self.s3_endpoint.clone(),
+                region: self.s3_region.clone(),
+                path_style_access: self.s3_path_style,
+                ..worker::Storage::default()
+            }),
         };
         let credential = std::env::var(CREDENTIAL_VARIABLE).ok().map(Secret::new);
         Ok(Catalog {
@@ -196,5 +223,19 @@ fn from_manifest(path: PathBuf, table: &worker::TableName) -> Result<Catalog, Er
 fn property(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let (name, value) = pair.ok_or_else(|| format!("\"{text}\" is no NAME=VALUE"))?;
+    match name {
+        // Seen by everyone on the machine, as every argument.
+        "s3.access-key-id" | "s3.secret-access-key" | "s3.session-token" => {
+            let variable = name.trim_start_matches("s3.").replace('-', "_");
+            let variable = variable.to_ascii_uppercase();
+            return Err(format!(
+                "\"{name}\" is a secret: set the variable AWS_{variable}"
+            ));
+        }
+        "s3.endpoint" => return Err(format!("\"{name}\": write --s3-endpoint")),
+        "s3.region" | "client.region" => return Err(format!("\"{name}\": write --s3-region")),
+        "s3.path-style-access" => return Err(format!("\"{name}\": write --s3-path-style")),
+        _ => {}
+    }
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -34,8 +34,13 @@ impl Code {
     const TOPIC_AUTHORIZATION_FAILED: Self = Self(29);
     const GROUP_AUTHORIZATION_FAILED: Self = Self(30);
     const CLUSTER_AUTHORIZATION_FAILED: Self = Self(31);
+    const UNSUPPORTED_SASL_MECHANISM: Self = Self(33);
+    const ILLEGAL_SASL_STATE: Self = Self(34);
     const SASL_AUTHENTICATION_FAILED: Self = Self(58);
-    const AUTHENTICATION: Self = Self(-169);
+    pub(super) const AUTHENTICATION: Self = Self(-169);
+    pub(super) const SSL: Self = Self(-181);
+    pub(super) const TRANSPORT: Self = Self(-195);
+    pub(super) const ALL_BROKERS_DOWN: Self = Self(-187);
     pub(super) const UNKNOWN_TOPIC_ID: Self = Self(100);
 
     /// The number on the wire, or librdkafka's negative one.
@@ -44,13 +49,23 @@ impl Code {
         self.0
     }
 
-    /// Whether rights or credentials are missing, which no waiting heals.
+    /// Whether rights are missing, which no waiting heals.
     #[must_use]
     pub fn is_authorization(self) -> bool {
         [
             Self::TOPIC_AUTHORIZATION_FAILED,
             Self::GROUP_AUTHORIZATION_FAILED,
             Self::CLUSTER_AUTHORIZATION_FAILED,
+        ]
+        .contains(&self)
+    }
+
+    /// Whether the brokers do not take the client for who it says it is.
+    #[must_use]
+    pub fn is_authentication(self) -> bool {
+        [
+            Self::UNSUPPORTED_SASL_MECHANISM,
+            Self::ILLEGAL_SASL_STATE,
             Self::SASL_AUTHENTICATION_FAILED,
             Self::AUTHENTICATION,
         ]
@@ -120,6 +135,14 @@ mod tests {
             (Code::BAD_COMPRESSION, "_BAD_COMPRESSION"),
             (Code::BAD_MSG, "_BAD_MSG"),
             (Code::AUTHENTICATION, "_AUTHENTICATION"),
+            (Code::SSL, "_SSL"),
+            (Code::TRANSPORT, "_TRANSPORT"),
+            (Code::ALL_BROKERS_DOWN, "_ALL_BROKERS_DOWN"),
+            (
+                Code::UNSUPPORTED_SASL_MECHANISM,
+                "UNSUPPORTED_SASL_MECHANISM",
+            ),
+            (Code::ILLEGAL_SASL_STATE, "ILLEGAL_SASL_STATE"),
             (Code::OFFSET_OUT_OF_RANGE, "OFFSET_OUT_OF_RANGE"),
             (Code::CORRUPT_MESSAGE, "INVALID_MSG"),
             (Code::UNKNOWN_TOPIC_OR_PART, "UNKNOWN_TOPIC_OR_PART"),

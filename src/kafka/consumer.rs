@@ -407,7 +407,7 @@ mod tests {
     use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
     use super::*;
-    use crate::kafka::{Inquirer, Next, Topics};
+    use crate::kafka::{Inquirer, Next, Security, Topics};
 
     const TICK: Duration = Duration::from_millis(100);
     /// Looks until something must have come: 60 s.
@@ -428,6 +428,7 @@ mod tests {
 
         fn settings(&self) -> Settings {
             Settings {
+                security: Security::default(),
                 bootstrap_servers: self.cluster.bootstrap_servers(),
                 group_id: "group".to_owned(),
                 member: "member".to_owned(),

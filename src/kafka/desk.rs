@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use super::consumer::Event;
 use super::notice::Notice;
 use super::sys::RawMessage;
-use super::{Code, Error, Position, TopicPartition};
+use super::{Code, Error, Position, TopicPartition, security};
 
 /// One partition that is or was assigned.
 pub(super) struct Slot {
@@ -37,6 +37,8 @@ pub(super) struct Desk {
     pub(super) moving: Vec<u32>,
     pub(super) generation: u32,
     pub(super) discarded: u64,
+    /// The newest trouble of the client was that the brokers and it do not take each other.
+    refused: bool,
 }
 
 impl Desk {
@@ -211,7 +213,7 @@ impl Desk {
                 detail,
                 place: None,
                 ..
-            } => Some(Event::Failed(Error::Client { code, detail })),
+            } => self.trouble(code, detail),
             Notice::Error {
                 code,
                 detail,
@@ -219,6 +221,17 @@ impl Desk {
                 ..
             } => self.failure(&at, offset, code, detail),
         }
+    }
+
+    /// Trouble of the client as a whole. That no broker is left follows every other error, and says less than a refusal does.
+    fn trouble(&mut self, code: Code, detail: String) -> Option<Event> {
+        if code == Code::ALL_BROKERS_DOWN && self.refused {
+            return None;
+        }
+        let fault = security::fault(code, &detail);
+        self.refused = fault.is_some();
+        let error = fault.unwrap_or(Error::Client { code, detail });
+        Some(Event::Failed(error))
     }
 
     fn wanted(&mut self, at: &TopicPartition) -> Option<(u32, &mut Slot)> {

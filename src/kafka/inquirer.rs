@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::log::Context;
 use super::sys;
-use super::{Code, Error, MAX_PARTITIONS, Settings, StartFrom, TopicPartition, Topics};
+use super::{Code, Error, MAX_PARTITIONS, Security, Settings, StartFrom, TopicPartition, Topics};
 
 /// `ListOffsets`: the high watermark.
 const LATEST: i64 = -1;
@@ -44,6 +44,7 @@ pub type Answers = BTreeMap<TopicPartition, Result<i64, Error>>;
 pub struct Inquirer {
     client: BaseConsumer<Context>,
     bootstrap_servers: String,
+    security: Security,
 }
 
 impl Inquirer {
@@ -54,12 +55,12 @@ impl Inquirer {
     pub fn create(settings: &Settings) -> Result<Self, Error> {
         let client = settings
             .inquirer()?
-            .create_with_context(Context)
+            .create_with_context(Context::default())
             .map_err(|source| Error::Create { source })?;
-        let bootstrap_servers = settings.bootstrap_servers.clone();
         Ok(Self {
             client,
-            bootstrap_servers,
+            bootstrap_servers: settings.bootstrap_servers.clone(),
+            security: settings.security.clone(),
         })
     }
 
@@ -74,7 +75,9 @@ impl Inquirer {
             .client()
             .fetch_cluster_id(timeout)
             .filter(|id| !id.is_empty());
-        id.ok_or_else(|| self.unreachable("the id of the cluster", timeout))
+        let id = id.ok_or_else(|| self.unreachable("the id of the cluster", timeout))?;
+        self.client.context().answered();
+        Ok(id)
     }
 
     /// The pipeline's topics with ids and partitions, ascending by name. A pattern may match none.
@@ -303,7 +306,9 @@ impl Inquirer {
         let broker = Some(metadata.orig_broker_id())
             .filter(|id| *id >= 0)
             .or(named);
-        broker.ok_or_else(|| self.unreachable("a broker that answers", timeout))
+        let broker = broker.ok_or_else(|| self.unreachable("a broker that answers", timeout))?;
+        self.client.context().answered();
+        Ok(broker)
     }
 
     /// Log lines and errors of this client wait in its queue; nobody else takes them.
@@ -321,7 +326,21 @@ impl Inquirer {
         }
     }
 
+    /// Why nobody answers: the fault that the client told meanwhile, else just that.
     pub(super) fn unreachable(&self, question: &'static str, waited: Duration) -> Error {
+        self.serve();
+        match self.client.context().fault() {
+            Some(Error::Untrusted { detail, .. }) => {
+                let fault = self.security.certificate_fault(&self.bootstrap_servers);
+                return Error::Untrusted { detail, fault };
+            }
+            Some(error) => return error,
+            None if self.security.meets_tls(&self.bootstrap_servers) => {
+                let detail = "it is encrypted".to_owned();
+                return Error::OtherProtocol { detail };
+            }
+            None => {}
+        }
         let bootstrap_servers = self.bootstrap_servers.clone();
         Error::Unreachable {
             bootstrap_servers,

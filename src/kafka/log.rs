@@ -1,14 +1,33 @@
 //! librdkafka's log lines and errors, passed on to the house's log.
 
+use std::sync::{Mutex, PoisonError};
+
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::KafkaError;
 use tracing::{debug, error, info, warn};
 
-/// Passes librdkafka's log lines on. Rebalances never come here while the consumer's own queue is polled; when it is
-/// dropped, rdkafka's own handling gives the partitions back.
-pub(super) struct Context;
+use super::{Code, Error, security};
+
+/// Passes librdkafka's log lines on, and keeps the newest error that tells why nobody answers. Rebalances never come here while
+/// the consumer's own queue is polled; when it is dropped, rdkafka's own handling gives the partitions back.
+#[derive(Default)]
+pub(super) struct Context(Mutex<Option<(Code, String)>>);
+
+impl Context {
+    /// Why nobody answers, as far as the client has said since somebody did. It says so once for a while, however often it tries.
+    pub(super) fn fault(&self) -> Option<Error> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (code, detail) = kept.as_ref()?;
+        security::fault(*code, detail)
+    }
+
+    /// Somebody answers.
+    pub(super) fn answered(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
 
 impl ClientContext for Context {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -17,6 +36,15 @@ impl ClientContext for Context {
 
     fn error(&self, error: KafkaError, reason: &str) {
         debug!(%error, reason, "kafka client error");
+        let Some(code) = error.rdkafka_error_code() else {
+            return;
+        };
+        let code = Code::of(code as i32);
+        // That follows every other error, and says less.
+        if code != Code::ALL_BROKERS_DOWN {
+            let fault = security::fault(code, reason).map(|_| (code, reason.to_owned()));
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod desk;
 mod inquirer;
 mod log;
 mod notice;
+mod security;
 mod settings;
 mod sys;
 mod tail;
@@ -30,6 +31,7 @@ pub use code::Code;
 pub use consumer::{Chunk, Event, Message, Mode, Source};
 pub use dead_letter::{DeadLetters, Rejected};
 pub use inquirer::{Answers, Inquirer, TopicInfo};
+pub use security::{CertificateFault, Security};
 pub use settings::{Settings, Topics, property_fault};
 pub use sys::{Header, Headers};
 pub use tail::Tail;
@@ -170,6 +172,36 @@ pub enum Error {
         waited: Duration,
         /// What was asked.
         question: &'static str,
+    },
+    /// The brokers do not take the user, the password or the certificate.
+    #[error("the brokers refuse the credentials: {detail}")]
+    CredentialsRefused {
+        /// librdkafka's words.
+        detail: String,
+    },
+    /// The certificate of a broker is not trusted.
+    #[error("the certificate of a broker is not trusted{}: {detail}", fault.map_or_else(String::new, |fault| format!(", {fault}")))]
+    Untrusted {
+        /// librdkafka's words.
+        detail: String,
+        /// What is wrong with it, where that is known.
+        fault: Option<CertificateFault>,
+    },
+    /// The listener speaks another protocol than the client.
+    #[error(
+        "the brokers do not speak the protocol of source.kafka.security.protocol there: {detail}"
+    )]
+    OtherProtocol {
+        /// librdkafka's words.
+        detail: String,
+    },
+    /// A secret holds something else than it should.
+    #[error("source.kafka.security.{field} {problem}")]
+    SecretInvalid {
+        /// The field that names it.
+        field: &'static str,
+        /// What is wrong with it.
+        problem: &'static str,
     },
     /// The whole question failed.
     #[error("{question} failed: {code}")]
@@ -315,6 +347,11 @@ impl Error {
             }
             Self::Fetch { code, .. } => code.next_after_fetch(),
             Self::Unreachable { .. }
+            // Secrets are read again when they change, and brokers learn of users.
+            | Self::CredentialsRefused { .. }
+            | Self::Untrusted { .. }
+            | Self::OtherProtocol { .. }
+            | Self::SecretInvalid { .. }
             | Self::Client { .. }
             | Self::Fatal { .. }
             | Self::Create { .. }

@@ -11,7 +11,7 @@ use rdkafka::ClientConfig;
 use rdkafka::error::{IsError, KafkaError};
 use rdkafka::types::RDKafkaConfRes;
 
-use super::{Error, sys};
+use super::{Error, Security, sys};
 
 /// Which topics a pipeline reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct Settings {
     pub group_id: String,
     /// How this process shows up at the broker (`client.id`): the pipeline's and the worker's name, not a pod's address.
     pub member: String,
+    /// How the brokers are reached, and as whom.
+    pub security: Security,
     /// Options of librdkafka as the manifest gives them.
     pub properties: BTreeMap<String, String>,
     /// Memory of the whole pipeline in bytes; the fetch buffers take a sixteenth.
@@ -130,26 +132,25 @@ const REFUSED: &[(&str, &str)] = &[
         "test.mock.broker.rtt",
         "it would put a simulated cluster in the place of the real one",
     ),
+    ("security.protocol", "it is source.kafka.security.protocol"),
     (
-        "sasl.password",
-        "secrets come by reference, never in the manifest",
+        "enable.ssl.certificate.verification",
+        "whoever is not who he says he is gets nothing",
     ),
-    (
-        "sasl.oauthbearer.client.secret",
-        "secrets come by reference, never in the manifest",
-    ),
-    (
-        "ssl.key.password",
-        "secrets come by reference, never in the manifest",
-    ),
-    (
-        "ssl.key.pem",
-        "secrets come by reference, never in the manifest",
-    ),
-    (
-        "ssl.keystore.password",
-        "secrets come by reference, never in the manifest",
-    ),
+];
+
+/// The options whose names begin so: `(beginning, why nobody else sets them, those that anybody may)`.
+const REFUSED_BEGINNINGS: [(&str, &str, &[&str]); 2] = [
+    ("sasl.", "it is source.kafka.security.sasl", &[]),
+    ("ssl.", "it is source.kafka.security.tls", &FREE_TLS),
+];
+
+/// What may be said of TLS beside what the house says.
+const FREE_TLS: [&str; 4] = [
+    "ssl.cipher.suites",
+    "ssl.curves.list",
+    "ssl.sigalgs.list",
+    "ssl.crl.location",
 ];
 
 /// Options that matter to any client of this cluster, so that a producer gets them as well.
@@ -233,7 +234,11 @@ impl Settings {
         if let Some(fault) = self.faults().into_iter().next() {
             return Err(fault);
         }
+        if let Some(fault) = self.security.faults() {
+            return Err(fault);
+        }
         let mut config = ClientConfig::new();
+        self.security.apply(&mut config);
         config
             .set("bootstrap.servers", &self.bootstrap_servers)
             .set("client.id", &self.member)
@@ -265,8 +270,19 @@ pub fn property_fault(name: &str, value: &str) -> Option<(String, String)> {
     })
 }
 
+/// Why nobody but the house sets this option.
+fn refusal(name: &str) -> Option<&'static str> {
+    let named = REFUSED.iter().find(|(refused, _)| *refused == name);
+    let begun = REFUSED_BEGINNINGS
+        .iter()
+        .find(|(beginning, _, free)| name.starts_with(beginning) && !free.contains(&name));
+    named
+        .map(|(_, reason)| *reason)
+        .or_else(|| begun.map(|(_, reason, _)| *reason))
+}
+
 fn fault(name: &str, value: &str) -> Option<Error> {
-    if let Some((_, reason)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
+    if let Some(reason) = refusal(name) {
         return Some(Error::PropertyRefused {
             name: name.to_owned(),
             reason,
@@ -331,6 +347,7 @@ mod tests {
             bootstrap_servers: "localhost:9092".to_owned(),
             group_id: "g".to_owned(),
             member: "m".to_owned(),
+            security: Security::default(),
             properties: properties.iter().map(owned).collect(),
             memory_budget_bytes: 256 << 20,
         }
@@ -367,9 +384,10 @@ mod tests {
     /// A name that librdkafka does not know could never be set; it would stand in the list for nothing.
     #[test]
     fn every_refused_property_exists() {
-        for (name, _) in REFUSED {
+        let free = FREE_TLS.iter().map(|name| (*name, ""));
+        for (name, _) in REFUSED.iter().copied().chain(free) {
             let mut alone = ClientConfig::new();
-            alone.set(*name, "surely not a value of this");
+            alone.set(name, "surely not a value of this");
             let unknown = matches!(
                 alone.create_native_config(),
                 Err(KafkaError::ClientConfig(
@@ -379,6 +397,26 @@ mod tests {
             );
             assert!(!unknown, "{name}");
         }
+    }
+
+    /// Secrets and the check of who answers are not for whoever writes options.
+    #[test]
+    fn options_of_security_are_refused_by_their_beginnings() {
+        for name in [
+            "sasl.password",
+            "sasl.oauthbearer.client.secret",
+            "ssl.key.pem",
+            "ssl.endpoint.identification.algorithm",
+            "security.protocol",
+            "enable.ssl.certificate.verification",
+        ] {
+            let told = with(&[(name, "hush")]).faults().remove(0);
+            assert_eq!(told.reason(), "PropertyRefused", "{name}");
+            assert!(!told.to_string().contains("hush"), "{told}");
+        }
+        let free = with(&[("ssl.cipher.suites", "ECDHE-RSA-AES256-GCM-SHA384")]);
+        assert!(free.faults().is_empty());
+        assert!(free.producer().unwrap().get("ssl.cipher.suites").is_some());
     }
 
     /// What exactly-once rests on stays, whatever else a manifest sets; what it may set wins over the derived values.

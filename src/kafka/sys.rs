@@ -423,7 +423,7 @@ pub(super) struct Consumer {
 impl Consumer {
     /// The configuration must name a group: without one librdkafka has no consumer queue.
     pub(super) fn new(config: &ClientConfig) -> Result<Self, KafkaError> {
-        let client: BaseConsumer<Context> = config.create_with_context(Context)?;
+        let client: BaseConsumer<Context> = config.create_with_context(Context::default())?;
         // SAFETY: the client is alive; null where it has no group, else a reference of our own.
         let queue = unsafe { rd::rd_kafka_queue_get_consumer(client.client().native_ptr()) };
         let queue = NonNull::new(queue).map(Queue);

@@ -12,6 +12,9 @@ use iceberg::{
     TableCreation, TableIdent,
 };
 
+use super::storage::Store;
+use super::vending::Vending;
+
 /// Key under which an error carries the address of its catalog.
 pub(super) const ADDRESS_KEY: &str = "catalog";
 
@@ -22,7 +25,26 @@ pub fn bounded(catalog: Arc<dyn Catalog>, address: String, deadline: Duration) -
         catalog,
         address,
         deadline,
+        vending: None,
     })
+}
+
+/// The same, for a server that may vend credentials with its tables; and what knows of them.
+pub(super) fn vending(
+    catalog: Arc<dyn Catalog>,
+    address: String,
+    deadline: Duration,
+    store: Arc<Store>,
+) -> (Arc<dyn Catalog>, Arc<Vending>) {
+    let server = bounded(Arc::clone(&catalog), address.clone(), deadline);
+    let vending = Arc::new(Vending::new(server, store));
+    let catalog = Arc::new(Bounded {
+        catalog,
+        address,
+        deadline,
+        vending: Some(Arc::clone(&vending)),
+    });
+    (catalog, vending)
 }
 
 pub(super) fn no_answer(doing: &'static str, deadline: Duration) -> iceberg::Error {
@@ -38,9 +60,18 @@ struct Bounded {
     catalog: Arc<dyn Catalog>,
     address: String,
     deadline: Duration,
+    vending: Option<Arc<Vending>>,
 }
 
 impl Bounded {
+    /// The table with the credentials that came with it.
+    fn equipped(&self, table: Table) -> IcebergResult<Table> {
+        match &self.vending {
+            Some(vending) => vending.equip(table),
+            None => Ok(table),
+        }
+    }
+
     async fn call<T>(
         &self,
         doing: &'static str,
@@ -107,12 +138,12 @@ impl Catalog for Bounded {
         creation: TableCreation,
     ) -> IcebergResult<Table> {
         let call = self.catalog.create_table(namespace, creation);
-        self.call("create the table", call).await
+        self.equipped(self.call("create the table", call).await?)
     }
 
     async fn load_table(&self, table: &TableIdent) -> IcebergResult<Table> {
-        self.call("load the table", self.catalog.load_table(table))
-            .await
+        let loaded = self.call("load the table", self.catalog.load_table(table));
+        self.equipped(loaded.await?)
     }
 
     async fn drop_table(&self, table: &TableIdent) -> IcebergResult<()> {

@@ -3,17 +3,15 @@
 //! REST and SQL (SQLite, PostgreSQL) come out as the same `Arc<dyn Catalog>`. Every call of it has a deadline, and its errors
 //! name the catalog's address; secrets come in resolved and never show in `Debug`, errors or logs.
 //!
-//! Storage is the local file system: `file:/x`, `file:///x` and `/x` name the same file. Any other scheme is refused before
-//! a byte is written, for the local storage would take `s3://x` for a folder of that name.
+//! Where the files are is a matter of [`storage`](super::storage): the catalog is handed one, and gives each table a part of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use iceberg::io::{LocalFsStorageFactory, StorageFactory};
 use iceberg::table::Table;
 use iceberg::{Catalog, CatalogBuilder, TableIdent};
 use iceberg_catalog_rest::RestCatalogBuilder;
@@ -23,7 +21,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::Error;
 pub use super::bounded::bounded;
-use super::bounded::{ADDRESS_KEY, no_answer};
+use super::bounded::{ADDRESS_KEY, no_answer, vending};
+pub use super::storage::local_path;
+use super::storage::{Files, Lister, StorageSettings, Store, is_writable};
 use crate::api::worker;
 use crate::process::secret::Secret;
 
@@ -36,6 +36,9 @@ const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// How long a process waits for another one's write to the SQLite file. Writes take milliseconds.
 const SQLITE_BUSY: Duration = Duration::from_secs(20);
+
+/// The header that asks a REST server for credentials of the table's files, and what it says.
+const DELEGATION: (&str, &str) = ("header.X-Iceberg-Access-Delegation", "vended-credentials");
 
 /// Which catalog, and where.
 #[derive(Clone, PartialEq, Eq)]
@@ -90,6 +93,8 @@ pub struct CatalogSettings {
     pub deadline: Duration,
     /// SQLite: whether the file is made, with its folder, where it is missing.
     pub create: bool,
+    /// How the files of its tables are reached.
+    pub storage: StorageSettings,
 }
 
 impl CatalogSettings {
@@ -106,6 +111,7 @@ impl CatalogSettings {
             warehouse: catalog.warehouse.clone(),
             properties: catalog.properties.clone(),
             credential,
+            storage: StorageSettings::of(catalog.storage.as_ref()),
             ..Self::new(kind)
         }
     }
@@ -122,6 +128,7 @@ impl CatalogSettings {
             token: None,
             deadline: CALL_DEADLINE,
             create: true,
+            storage: StorageSettings::of(None),
         }
     }
 }
@@ -131,11 +138,36 @@ impl CatalogSettings {
 /// # Errors
 /// [`Error::Settings`] for what cannot work, [`Error::Catalog`] when the database does not answer.
 pub async fn open(settings: &CatalogSettings) -> Result<Arc<dyn Catalog>, Error> {
-    let catalog: Arc<dyn Catalog> = match &settings.kind {
-        CatalogKind::Rest { uri } => open_rest(settings, uri).await?,
-        CatalogKind::Sql { uri } => open_sql(settings, uri).await?,
-    };
-    Ok(bounded(catalog, settings.kind.address(), settings.deadline))
+    Ok(open_with_files(settings).await?.0)
+}
+
+/// Opens the catalog, with what lists the files of its tables.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_with_files(
+    settings: &CatalogSettings,
+) -> Result<(Arc<dyn Catalog>, Lister), Error> {
+    let store = Store::new(&settings.storage);
+    let address = settings.kind.address();
+    Ok(match &settings.kind {
+        CatalogKind::Rest { uri } => {
+            let catalog = open_rest(settings, uri, &store).await?;
+            if store.has_keys() {
+                let catalog = bounded(catalog, address, settings.deadline);
+                (catalog, Lister::new(store, None))
+            } else {
+                let (catalog, vended) =
+                    vending(catalog, address, settings.deadline, Arc::clone(&store));
+                (catalog, Lister::new(store, Some(vended)))
+            }
+        }
+        CatalogKind::Sql { uri } => {
+            let catalog = open_sql(settings, uri, Arc::clone(&store)).await?;
+            let catalog = bounded(catalog, address, settings.deadline);
+            (catalog, Lister::new(store, None))
+        }
+    })
 }
 
 /// Loads a table.
@@ -147,28 +179,6 @@ pub async fn load(catalog: &dyn Catalog, table: &TableIdent) -> Result<Table, Er
         .load_table(table)
         .await
         .map_err(|source| Error::from_catalog("load the table", table, source))
-}
-
-/// Path of a location on the local file system; `None` for any other storage.
-#[must_use]
-pub fn local_path(location: &str) -> Option<PathBuf> {
-    let path = match location.strip_prefix("file:") {
-        Some(rest) => {
-            let rest = rest.strip_prefix("//").unwrap_or(rest);
-            // `file://host/x`: another machine's file.
-            if !rest.starts_with('/') {
-                return None;
-            }
-            rest
-        }
-        None if location.starts_with('/') => location,
-        None => return None,
-    };
-    Some(PathBuf::from(path))
-}
-
-fn storage() -> Arc<dyn StorageFactory> {
-    Arc::new(LocalFsStorageFactory)
 }
 
 /// The client of a REST catalog; refuses an address that is none.
@@ -194,9 +204,18 @@ pub(super) fn http_client(settings: &CatalogSettings, uri: &str) -> Result<reqwe
         .map_err(|error| invalid(format!("no HTTP client for it: {error}")))
 }
 
-async fn open_rest(settings: &CatalogSettings, uri: &str) -> Result<Arc<dyn Catalog>, Error> {
+async fn open_rest(
+    settings: &CatalogSettings,
+    uri: &str,
+    store: &Arc<Store>,
+) -> Result<Arc<dyn Catalog>, Error> {
     let client = http_client(settings, uri)?;
     let mut properties: HashMap<String, String> = settings.properties.clone().into_iter().collect();
+    let (header, value) = DELEGATION;
+    let asked = |name: &String| name.eq_ignore_ascii_case(header);
+    if !store.has_keys() && !properties.keys().any(asked) {
+        properties.insert(header.to_owned(), value.to_owned());
+    }
     properties.insert("uri".to_owned(), uri.trim_end_matches('/').to_owned());
     if let Some(warehouse) = &settings.warehouse {
         properties.insert("warehouse".to_owned(), warehouse.clone());
@@ -208,7 +227,7 @@ async fn open_rest(settings: &CatalogSettings, uri: &str) -> Result<Arc<dyn Cata
         properties.insert("token".to_owned(), token.expose().to_owned());
     }
     let catalog = RestCatalogBuilder::default()
-        .with_storage_factory(storage())
+        .with_storage_factory(Arc::new(Files::of_store(Arc::clone(store))))
         .with_client(client)
         .load(settings.name.clone(), properties)
         .await
@@ -240,11 +259,15 @@ pub(super) async fn sql_uri(
     })
 }
 
-async fn open_sql(settings: &CatalogSettings, uri: &str) -> Result<Arc<dyn Catalog>, Error> {
+async fn open_sql(
+    settings: &CatalogSettings,
+    uri: &str,
+    store: Arc<Store>,
+) -> Result<Arc<dyn Catalog>, Error> {
     let (uri, bind_style) = sql_uri(settings, uri).await?;
     let warehouse = sql_warehouse(settings.warehouse.as_deref())?;
     let catalog = SqlCatalogBuilder::default()
-        .with_storage_factory(storage())
+        .with_storage_factory(Arc::new(Files::of_store(store)))
         .uri(uri)
         .warehouse_location(warehouse)
         .sql_bind_style(bind_style)
@@ -328,14 +351,14 @@ fn sql_warehouse(warehouse: Option<&str>) -> Result<String, Error> {
         ));
     };
     let warehouse = warehouse.trim_end_matches('/');
-    if warehouse.contains(':') && local_path(warehouse).is_none() {
+    if is_writable(warehouse) {
+        return Ok(warehouse.to_owned());
+    }
+    if warehouse.contains(':') {
         return Err(invalid(
             warehouse,
-            "only folders of the local file system can be written: file:///path or /path",
+            "files can be written to the local file system (file:///path or /path) and to a store that speaks S3 (s3://bucket/path)",
         ));
-    }
-    if local_path(warehouse).is_some() {
-        return Ok(warehouse.to_owned());
     }
     std::path::absolute(warehouse)
         .map(|path| path.display().to_string())
@@ -410,20 +433,6 @@ mod tests {
         assert_eq!(uri("you:p"), "postgres://you:p@db:5432/lake");
     }
 
-    #[test]
-    fn the_three_spellings_of_a_local_file_are_one() {
-        for spelling in ["/a/b", "file:/a/b", "file:///a/b"] {
-            assert_eq!(
-                local_path(spelling),
-                Some(PathBuf::from("/a/b")),
-                "{spelling}"
-            );
-        }
-        for other in ["s3://a/b", "a/b", "file://host/b", "hdfs:/a"] {
-            assert_eq!(local_path(other), None, "{other}");
-        }
-    }
-
     #[tokio::test]
     async fn settings_that_cannot_work_are_named_with_their_remedy() {
         let cases = [
@@ -464,7 +473,7 @@ mod tests {
             assert!(error.to_string().contains(remedy), "{error}");
         }
         let lake = lake().await;
-        for warehouse in [None, Some("s3://bucket/w")] {
+        for warehouse in [None, Some("gs://bucket/w")] {
             let mut settings = lake.settings.clone();
             settings.warehouse = warehouse.map(str::to_owned);
             let error = open(&settings).await.unwrap_err();

@@ -11,8 +11,9 @@ use iceberg::spec::{
 };
 use iceberg::table::Table;
 
+use super::Error;
+use super::storage::is_writable;
 use super::table::{Column, Partitioning, TableSpec};
-use super::{Error, catalog};
 
 /// Columns that Iceberg reserves: Spark refuses to read a table with one of them.
 const RESERVED: [&str; 7] = [
@@ -61,11 +62,11 @@ pub fn check(table: &Table, spec: &TableSpec) -> Result<Vec<Column>, Error> {
             "is 1; set the table property format-version to 2",
         ));
     }
-    if catalog::local_path(metadata.location()).is_none() {
+    if !is_writable(metadata.location()) {
         problems.push(problem(
             "location",
             &format!(
-                "\"{}\" is not on the local file system; create the table under file:///path",
+                "\"{}\" is neither on the local file system nor in a store that speaks S3; create the table under file:///path or s3://bucket/path",
                 metadata.location()
             ),
         ));

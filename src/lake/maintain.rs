@@ -25,6 +25,7 @@ use super::manifests::{MERGE_AT, merge_manifests};
 use super::names::{is_manifest, is_our_metadata, name_of};
 use super::orphans::{ORPHAN_AGE, Orphans};
 use super::raw::RawCommitter;
+use super::storage::{Listed, Lister};
 use super::{Error, catalog};
 
 /// Times within a grace that files are looked for: each is deleted at most a sixth later than it could be.
@@ -88,6 +89,8 @@ pub struct Maintainer {
     settings: MaintainSettings,
     /// Without one manifests are not merged.
     committer: Option<Arc<dyn RawCommitter>>,
+    /// Without one no files are looked for in a store.
+    lister: Option<Lister>,
     unneeded: Graces<String>,
     /// When metadata files were last looked for, ms.
     swept_ms: Option<i64>,
@@ -101,10 +104,18 @@ impl Maintainer {
         Self {
             settings,
             committer,
+            lister: None,
             unneeded: Graces::default(),
             swept_ms: None,
             orphans: Orphans::default(),
         }
+    }
+
+    /// The same, looking for files in a store as well.
+    #[must_use]
+    pub fn with_lister(mut self, lister: Lister) -> Self {
+        self.lister = Some(lister);
+        self
     }
 
     /// Merges manifests, expires snapshots, deletes files. `now_ms` is the wall clock, ms since 1970-01-01 UTC.
@@ -144,7 +155,9 @@ impl Maintainer {
             expire(catalog, table, &expiring).await?
         };
         let deleted = self.sweep(&table, now_ms).await?;
-        let orphans = self.orphans.sweep(&table, &self.settings, now_ms).await?;
+        let files = self.lister.as_ref();
+        let orphans = self.orphans.sweep(&table, &self.settings, files, now_ms);
+        let orphans = orphans.await?;
         Ok(Report {
             merged: merged.is_some(),
             expired: expiring.len(),
@@ -186,18 +199,27 @@ impl Maintainer {
     /// Names of files of ours in the metadata folder that are old enough to be looked at and that nothing points to.
     async fn unneeded(&self, table: &Table, now_ms: i64) -> Result<HashSet<String>, Error> {
         let location = format!("{}/metadata", table.metadata().location());
-        let Some(folder) = catalog::local_path(&location) else {
-            return Ok(HashSet::new());
-        };
         let written_before_ms = now_ms.saturating_sub(millis(self.settings.grace));
         let metadata_files = self.settings.metadata_files;
-        let listed = tokio::task::spawn_blocking(move || {
-            list_files(&folder, written_before_ms, metadata_files)
-        })
-        .await
-        .map_err(|error| Error::file(&location, "listed", error))?
-        .map_err(|error| Error::file(&location, "listed", error))?;
-        let mut unneeded = listed;
+        let mut unneeded = match (catalog::local_path(&location), &self.lister) {
+            (Some(folder), _) => tokio::task::spawn_blocking(move || {
+                list_files(&folder, written_before_ms, metadata_files)
+            })
+            .await
+            .map_err(|error| Error::file(&location, "listed", error))?
+            .map_err(|error| Error::file(&location, "listed", error))?,
+            (None, Some(lister)) => {
+                let found = lister.files(table, &location).await;
+                let found = found.map_err(|error| Error::file(&location, "listed", error))?;
+                let ours = |file: &Listed| {
+                    is_our_metadata(name_of(&file.path), metadata_files)
+                        && file.written_ms.is_some_and(|at| at <= written_before_ms)
+                };
+                let ours = found.into_iter().filter(ours);
+                ours.map(|file| name_of(&file.path).to_owned()).collect()
+            }
+            (None, None) => return Ok(HashSet::new()),
+        };
         for path in named_by(table) {
             unneeded.remove(name_of(&path));
         }

@@ -16,6 +16,7 @@ pub mod maintain;
 pub mod manifests;
 pub mod orphans;
 pub mod raw;
+pub mod storage;
 pub mod table;
 pub mod writer;
 
@@ -27,6 +28,7 @@ mod fixture;
 mod metrics;
 mod names;
 mod routing;
+mod vending;
 
 use iceberg::{ErrorKind, TableIdent};
 use uuid::Uuid;
@@ -126,7 +128,7 @@ pub enum Error {
         source: Box<iceberg::Error>,
     },
     /// A data or metadata file could not be written, read or deleted.
-    #[error("file \"{path}\" could not be {doing}; check space and permissions")]
+    #[error("file \"{path}\" could not be {doing}")]
     File {
         /// The file.
         path: String,
@@ -161,6 +163,12 @@ impl Error {
             }
             Self::Batch { .. } => Next::Stop,
         }
+    }
+
+    /// What a store says, where one is at fault.
+    #[must_use]
+    pub fn store(&self) -> Option<&storage::StoreError> {
+        storage::store_error(self)
     }
 
     /// The label of the reason, from the variant.

@@ -8,7 +8,7 @@
 //! ([`COMMIT_WITHIN`]), and the other half is longer than a request can be on its way and than two clocks can differ. A
 //! manifest that cannot be read ends the search, and nothing is deleted.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -20,6 +20,7 @@ use uuid::Uuid;
 
 use super::maintain::{Graces, MaintainSettings, millis};
 use super::names::{DataFileName, data_folder, name_of};
+use super::storage::Lister;
 use super::{Error, catalog};
 
 /// Age from which a data file that no snapshot names is taken for an orphan: Iceberg's own default, three days.
@@ -53,6 +54,7 @@ impl Orphans {
         &mut self,
         table: &Table,
         settings: &MaintainSettings,
+        lister: Option<&Lister>,
         now_ms: i64,
     ) -> Result<usize, Error> {
         let pause_ms = if self.found.len() == 0 {
@@ -69,7 +71,10 @@ impl Orphans {
         self.swept_ms = Some(now_ms);
         let location = data_folder(table.metadata());
         let Some(folder) = catalog::local_path(&location) else {
-            return Ok(0);
+            return match lister {
+                Some(lister) => self.sweep_store(table, settings, lister, now_ms).await,
+                None => Ok(0),
+            };
         };
         let old = Old {
             folder,
@@ -87,6 +92,43 @@ impl Orphans {
             self.found.forget(orphan);
         }
         info!(table = %table.identifier(), files = deleted, "data files that no snapshot names deleted");
+        Ok(deleted)
+    }
+}
+
+impl Orphans {
+    /// The same where the data folder is in a store.
+    async fn sweep_store(
+        &mut self,
+        table: &Table,
+        settings: &MaintainSettings,
+        lister: &Lister,
+        now_ms: i64,
+    ) -> Result<usize, Error> {
+        let location = data_folder(table.metadata());
+        let found = lister.files(table, &location).await;
+        let found = found.map_err(|error| Error::file(&location, "listed", error))?;
+        let written_before_ms = now_ms.saturating_sub(millis(settings.orphan_age));
+        let table_uuid = table.metadata().uuid();
+        let old = found.into_iter().filter_map(|file| {
+            let name = DataFileName::read(name_of(&file.path), table_uuid)?;
+            let old = file.written_ms.is_some_and(|at| at < written_before_ms);
+            old.then_some((name, file.path))
+        });
+        let paths: HashMap<DataFileName, String> = old.collect();
+        let mut orphans = paths.keys().copied().collect();
+        remove_reachable(table, &mut orphans).await?;
+        let mut deleted = 0;
+        for orphan in self.found.due(&orphans, millis(settings.grace), now_ms) {
+            let path = &paths[&orphan];
+            let gone = table.file_io().delete(path).await;
+            gone.map_err(|error| Error::file(path, "deleted", error))?;
+            self.found.forget(&orphan);
+            deleted += 1;
+        }
+        if deleted > 0 {
+            info!(table = %table.identifier(), files = deleted, "data files that no snapshot names deleted");
+        }
         Ok(deleted)
     }
 }
@@ -323,7 +365,7 @@ mod tests {
             ..MaintainSettings::default()
         };
         let mut orphans = Orphans::default();
-        let deleted = orphans.sweep(&table, &eager, newest_ms(&table) + 9 * DAY_MS);
+        let deleted = orphans.sweep(&table, &eager, None, newest_ms(&table) + 9 * DAY_MS);
         assert_eq!(deleted.await.unwrap(), 0);
         assert!(others.iter().all(|name| folder.join(name).exists()) && outside.exists());
     }
@@ -392,7 +434,7 @@ mod tests {
             ..MaintainSettings::default()
         };
         let mut orphans = Orphans::default();
-        let swept = orphans.sweep(&table, &eager, newest_ms(&table) + 9 * DAY_MS);
+        let swept = orphans.sweep(&table, &eager, None, newest_ms(&table) + 9 * DAY_MS);
         let error = swept.await.unwrap_err();
         assert!(matches!(error, Error::File { .. }), "{error:?}");
         assert!(path(&left[0]).exists());

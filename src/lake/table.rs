@@ -607,7 +607,7 @@ mod tests {
         let lake = lake().await;
         let table = fixture::table(lake.catalog.as_ref()).await;
         let mut builder = table.metadata().clone().into_builder(None);
-        builder = builder.set_location("s3://bucket/t".to_owned());
+        builder = builder.set_location("gs://bucket/t".to_owned());
         let moved = builder.build().unwrap().metadata;
         let moved = Table::builder()
             .identifier(ident())
@@ -617,6 +617,6 @@ mod tests {
             .build()
             .unwrap();
         let error = check(&moved, &spec()).unwrap_err();
-        assert!(error.to_string().contains("s3://bucket/t"), "{error}");
+        assert!(error.to_string().contains("gs://bucket/t"), "{error}");
     }
 }

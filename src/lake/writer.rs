@@ -35,10 +35,11 @@ use super::encoding::{dictionary_pays, parquet_properties};
 use super::metrics::{Finished, data_file};
 use super::names::{DataFileName, data_folder, file_mark};
 use super::routing::{Parts, Routing};
+use super::storage::local_path;
 
-/// Encoded bytes that wait for storage before they are handed over: a few parts of an object store's upload, and small
-/// beside what the encoders hold.
-const HANDOVER_BYTES: usize = 4 * 1024 * 1024;
+/// Encoded bytes that wait for storage before they are handed over: a part of a store's upload has at least 5 MiB, and this is
+/// small beside what the encoders hold.
+const HANDOVER_BYTES: usize = 5 * 1024 * 1024;
 
 /// How a writer bounds what it holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,6 +132,8 @@ struct OpenFile {
     /// Made when the first bytes leave: a small file leaves in one piece.
     output: Option<Box<dyn FileWrite>>,
     written_bytes: u64,
+    /// Handed over last: a store's client keeps it until it knows whether it is the last part.
+    on_its_way_bytes: usize,
     held_bytes: usize,
     last_use: u64,
 }
@@ -332,7 +335,8 @@ impl TableWriter {
         if file.encoder.inner().len() >= HANDOVER_BYTES {
             self.shared.hand_over(file)?;
         }
-        file.held_bytes = file.encoder.memory_size() + file.encoder.inner().len();
+        file.held_bytes =
+            file.encoder.memory_size() + file.encoder.inner().len() + file.on_its_way_bytes;
         Ok(())
     }
 
@@ -363,6 +367,7 @@ impl TableWriter {
             encoder,
             output: None,
             written_bytes: 0,
+            on_its_way_bytes: 0,
             held_bytes: 0,
             last_use: 0,
         })
@@ -452,7 +457,10 @@ impl Shared {
         if bytes.is_empty() {
             return Ok(());
         }
-        let length = bytes.len() as u64;
+        let length = bytes.len();
+        if local_path(&file.path).is_none() {
+            file.on_its_way_bytes = length;
+        }
         let OpenFile { path, output, .. } = file;
         let handed = self.runtime.block_on(async {
             if output.is_none() {
@@ -464,7 +472,7 @@ impl Shared {
             }
         });
         handed.map_err(|error| Error::file(&file.path, "written", error))?;
-        file.written_bytes += length;
+        file.written_bytes += length as u64;
         Ok(())
     }
 

@@ -7,6 +7,8 @@
 
 use std::{env, fmt, fs, io, path::PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::api::worker::SecretRef;
 
 /// The variable that names the folder of secrets.
@@ -66,6 +68,16 @@ pub enum Error {
     },
 }
 
+/// What some secrets were when they were last looked at. Nothing can be told from it but whether they still are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct State([u8; 32]);
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("State(hidden)")
+    }
+}
+
 /// Where the secrets of this process are.
 #[derive(Debug, Clone)]
 pub struct Secrets {
@@ -85,6 +97,23 @@ impl Secrets {
         Self {
             folder: folder.into(),
         }
+    }
+
+    /// What tells whether any of these has changed: equal as long as none has. One that cannot be read counts as well.
+    #[must_use]
+    pub fn state_of<'r>(&self, references: impl IntoIterator<Item = &'r SecretRef>) -> State {
+        let mut digest = Sha256::new();
+        for reference in references {
+            digest.update(reference.to_string());
+            match self.read(reference) {
+                Ok(secret) => {
+                    digest.update([1]);
+                    digest.update(Sha256::digest(secret.expose()));
+                }
+                Err(_) => digest.update([0]),
+            }
+        }
+        State(digest.finalize().into())
     }
 
     /// Reads a secret. One trailing line end is no part of it: editors and `echo` add it.
@@ -176,6 +205,26 @@ mod tests {
             told.contains("TIDEMARK_SECRET_CATALOG_CLIENT_SECRET"),
             "{told}"
         );
+    }
+
+    /// A pipeline that misses a secret goes on when it comes, and one that runs takes up a new one.
+    #[test]
+    fn state_changes_when_a_secret_comes_changes_or_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let secrets = Secrets::in_folder(folder.path());
+        let file = folder.path().join("catalog/client-secret");
+        fs::create_dir(folder.path().join("catalog")).unwrap();
+        let state = || secrets.state_of([&reference()]);
+        let missing = state();
+        fs::write(&file, "hush").unwrap();
+        let there = state();
+        assert_ne!(there, missing);
+        fs::write(&file, "hush\n").unwrap();
+        assert_eq!(state(), there);
+        fs::write(&file, "other").unwrap();
+        assert_ne!(state(), there);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(state(), missing);
     }
 
     #[test]

@@ -126,6 +126,9 @@ pub enum Error {
         /// What has changed.
         problem: String,
     },
+    /// A secret has changed: what was made with the old one is made anew.
+    #[error("a secret has changed")]
+    SecretChanged,
     /// A part of the program has panicked.
     #[error("a part of the program has failed: {problem}")]
     Crashed {
@@ -159,6 +162,7 @@ impl Error {
             | Self::GivenUp
             | Self::RolledBack { .. }
             | Self::Outdated { .. }
+            | Self::SecretChanged
             | Self::Crashed { .. }
             | Self::Stopping => Next::Later,
             Self::Kafka(error) => match error.next() {
@@ -204,6 +208,7 @@ impl Error {
             Self::GivenUp => Reason::CommitUnknown,
             Self::RolledBack { .. } => Reason::RolledBack,
             Self::Outdated { .. } => Reason::TableMismatch,
+            Self::SecretChanged => Reason::Starting,
             Self::Crashed { .. } => Reason::Crashed,
             Self::Stopping => Reason::Stopping,
         }
@@ -222,6 +227,14 @@ fn of_kafka(error: &kafka::Error) -> Reason {
         E::PositionLost { .. } | E::LogStartMoved { .. } => Reason::OffsetOutOfRange,
         E::LogTruncated { .. } => Reason::LogTruncated,
         E::Undelivered { .. } => Reason::DeadLetterFailed,
+        E::CredentialsRefused { .. } => Reason::CredentialsRefused,
+        E::Untrusted {
+            fault: Some(kafka::CertificateFault::OtherHost),
+            ..
+        } => Reason::HostMismatch,
+        E::Untrusted { .. } => Reason::CertificateUntrusted,
+        E::OtherProtocol { .. } => Reason::ProtocolMismatch,
+        E::SecretInvalid { .. } => Reason::SecretInvalid,
         other if other.next() == kafka::Next::AwaitChange => Reason::BrokerRefused,
         _ => Reason::BrokerUnreachable,
     }
@@ -229,6 +242,17 @@ fn of_kafka(error: &kafka::Error) -> Reason {
 
 fn of_lake(error: &lake::Error) -> Reason {
     use lake::Error as E;
+    use lake::storage::StoreError as S;
+    match error.store() {
+        Some(S::Refused { .. } | S::NoCredentials { .. }) => return Reason::CredentialsRefused,
+        Some(S::Untrusted {
+            other_host: true, ..
+        }) => return Reason::HostMismatch,
+        Some(S::Untrusted { .. }) => return Reason::CertificateUntrusted,
+        Some(S::Unreachable { .. }) => return Reason::StorageUnreachable,
+        Some(S::Failed { .. }) => return Reason::StorageFailed,
+        None => {}
+    }
     match error {
         E::Settings { .. } => Reason::SpecInvalid,
         E::Catalog { .. } => Reason::CatalogUnreachable,

@@ -20,13 +20,13 @@ use crate::cdc::{
     self, Debezium, Decoder, Encoding, EventTimeFrom, KeyValue, Kind, RowSchema, RowSettings,
     TiCdc, metadata_columns,
 };
-use crate::kafka::{Settings, StartFrom, Topics};
+use crate::kafka::{Security, Settings, StartFrom, Topics};
 use crate::lake::catalog::CatalogSettings;
 use crate::lake::maintain::MaintainSettings;
 use crate::lake::table::{Column, Partitioning, TableSpec};
 use crate::lake::writer::arrow_schema;
 use crate::process::clock::length;
-use crate::process::secret::Secrets;
+use crate::process::secret::{self, Secrets};
 use crate::watermark::Policy;
 
 /// The finalization that a specification asks for, at revision 0: the table's revision is found when it is loaded.
@@ -47,16 +47,21 @@ pub(super) fn policy(spec: &EffectiveSpec) -> Result<Policy, Error> {
         .map_err(|error| refused(format!("finalization.cellUs: {error}")))
 }
 
-/// What the clients of the source are made from.
-#[must_use]
-pub(super) fn kafka_settings(spec: &EffectiveSpec, worker: &str) -> Settings {
-    Settings {
+/// What the clients of the source are made from; reads its secrets.
+///
+/// # Errors
+/// One of them is not there.
+pub(super) fn kafka_settings(spec: &EffectiveSpec, worker: &str) -> Result<Settings, Error> {
+    let security = Security::read(spec.source.security.as_ref(), &Secrets::from_environment());
+    Ok(Settings {
+        security: security
+            .map_err(|error| Error::refused(Reason::SecretMissing, error.to_string()))?,
         bootstrap_servers: spec.source.bootstrap_servers.clone(),
         group_id: spec.source.group_id.clone(),
         member: format!("{}.{}-{worker}", spec.namespace, spec.name),
         properties: spec.source.properties.clone(),
         memory_budget_bytes: spec.worker.memory_budget_bytes,
-    }
+    })
 }
 
 /// The topics of a specification.
@@ -87,19 +92,20 @@ pub(super) fn start_from(spec: &EffectiveSpec) -> StartFrom {
     }
 }
 
-/// How the catalog is reached; reads its secret.
+/// How the catalog and its store are reached; reads their secrets.
 ///
 /// # Errors
-/// The secret is not there.
+/// One of them is not there.
 pub(super) fn catalog_settings(catalog: &worker::Catalog) -> Result<CatalogSettings, Error> {
     let secrets = Secrets::from_environment();
     let reference = catalog.credential_ref.as_ref();
     let credential = reference
         .map(|reference| secrets.read(reference))
         .transpose();
-    let credential =
-        credential.map_err(|error| Error::refused(Reason::SecretMissing, error.to_string()))?;
-    Ok(CatalogSettings::of(catalog, credential))
+    let missing = |error: secret::Error| Error::refused(Reason::SecretMissing, error.to_string());
+    let settings = CatalogSettings::of(catalog, credential.map_err(missing)?);
+    settings.storage.check().map_err(missing)?;
+    Ok(settings)
 }
 
 /// The table's name in the catalog.

@@ -23,6 +23,10 @@ use crate::api::EffectiveSpec;
 use crate::api::worker::{OnGap, RunState};
 use crate::kafka::{self, TopicPartition};
 use crate::process::clock::{BACKOFF_MOST, Backoff, Clock};
+use crate::process::secret::{Secrets, State};
+
+/// How often it is looked whether a secret has changed: the files are small, and a pod sees a change after a minute anyway.
+pub(super) const SECRET_LOOK: Duration = Duration::from_secs(5);
 
 /// What a pipeline is given.
 #[derive(Clone)]
@@ -70,6 +74,16 @@ impl Context {
         self.status.enter(state, self.clock.now_us());
     }
 
+    /// What its secrets are now.
+    fn secret_state(&self) -> State {
+        Secrets::from_environment().state_of(self.spec.secret_refs())
+    }
+
+    /// What the secrets are now that a session reads once. Those of a store are read again while it runs.
+    pub(super) fn session_secrets(&self) -> State {
+        Secrets::from_environment().state_of(self.spec.lasting_secret_refs())
+    }
+
     /// The loop will rest so long, in real time.
     fn rest(&self, length: Duration) {
         self.status.pulse().rest(real_now(&self.clock), length);
@@ -84,7 +98,6 @@ pub(super) fn run(context: &Context) {
 
 fn keep_going(context: &Context) {
     let pipeline = context.spec.id();
-    let table = context.spec.sink.table.to_string();
     if context.spec.suspend {
         context.enter(RunState::Suspended);
         context.rest(Duration::MAX);
@@ -102,44 +115,18 @@ fn keep_going(context: &Context) {
         let error = match ended {
             Ok(()) => break,
             Err(_) if context.stop.is_cancelled() => break,
+            Err(Error::SecretChanged) => {
+                tracing::info!(
+                    pipeline,
+                    "a secret has changed; the session begins again with it"
+                );
+                continue;
+            }
             Err(error) => error,
         };
-        remember_truncation(context, &error);
-        if error.reason().voids_claim() {
-            context.status.withdraw();
-            context.metrics.claim(None);
-        }
-        let chain = chain(&error);
-        context.status.fail(&error, context.clock.now_us());
-        let next = if goes_on(context, &error) {
-            Next::Later
-        } else {
-            error.next()
-        };
-        let pause = match next {
-            Next::Later => {
-                tracing::warn!(
-                    pipeline,
-                    table,
-                    reason = error.reason().label(),
-                    error = chain,
-                    "the session ended; it begins again"
-                );
-                context.enter(RunState::Waiting);
-                backoff.next_delay()
-            }
-            Next::AwaitChange => {
-                tracing::error!(
-                    pipeline,
-                    table,
-                    reason = error.reason().label(),
-                    error = chain,
-                    remedy = error.reason().remedy(),
-                    "the pipeline stands still"
-                );
-                context.enter(RunState::Stopped);
-                BACKOFF_MOST
-            }
+        let pause = match hold(context, &error) {
+            Next::Later => backoff.next_delay(),
+            Next::AwaitChange => BACKOFF_MOST,
         };
         let pause = context.clock.real(pause);
         context.rest(pause);
@@ -147,8 +134,59 @@ fn keep_going(context: &Context) {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 () = context.stop.cancelled() => {}
+                () = secret_changes(context) => backoff.reset(),
             }
         });
+    }
+}
+
+/// Tells why the pipeline stands, and says what it does about it.
+fn hold(context: &Context, error: &Error) -> Next {
+    let pipeline = context.spec.id();
+    let table = context.spec.sink.table.to_string();
+    remember_truncation(context, error);
+    if error.reason().voids_claim() {
+        context.status.withdraw();
+        context.metrics.claim(None);
+    }
+    let chain = chain(error);
+    context.status.fail(error, context.clock.now_us());
+    let next = if goes_on(context, error) {
+        Next::Later
+    } else {
+        error.next()
+    };
+    match next {
+        Next::Later => {
+            tracing::warn!(
+                pipeline,
+                table,
+                reason = error.reason().label(),
+                error = chain,
+                "the session ended; it begins again"
+            );
+            context.enter(RunState::Waiting);
+        }
+        Next::AwaitChange => {
+            tracing::error!(
+                pipeline,
+                table,
+                reason = error.reason().label(),
+                error = chain,
+                remedy = error.reason().remedy(),
+                "the pipeline stands still"
+            );
+            context.enter(RunState::Stopped);
+        }
+    }
+    next
+}
+
+/// Returns when a secret of the pipeline changes: nobody has to wait for what is there already.
+async fn secret_changes(context: &Context) {
+    let state = context.secret_state();
+    while context.secret_state() == state {
+        tokio::time::sleep(SECRET_LOOK).await;
     }
 }
 

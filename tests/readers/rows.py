@@ -2,6 +2,7 @@
 
     rows.py pyiceberg|duckdb --uri CATALOG --table NAMESPACE.TABLE
     rows.py pyiceberg|duckdb --metadata FILE.metadata.json
+    rows.py pyiceberg --property NAME=VALUE …    further properties of the catalog and its files, as s3.endpoint
 
 Both readers print the same text for the same row: columns in the table's order, instants and times as microseconds, decimals and
 dates as text, bytes as hex, NaN and the infinities as text. The order of the rows is the reader's own.
@@ -42,10 +43,10 @@ def read_pyiceberg(arguments):
     if arguments.metadata:
         from pyiceberg.table import StaticTable
 
-        return StaticTable.from_metadata(arguments.metadata).scan().to_arrow()
+        return StaticTable.from_metadata(arguments.metadata, arguments.properties).scan().to_arrow()
     from pyiceberg.catalog import load_catalog
 
-    return load_catalog("lake", type="rest", uri=arguments.uri).load_table(arguments.table).scan().to_arrow()
+    return load_catalog("lake", type="rest", uri=arguments.uri, **arguments.properties).load_table(arguments.table).scan().to_arrow()
 
 
 def read_duckdb(arguments):
@@ -69,7 +70,9 @@ parser.add_argument("reader", choices=["pyiceberg", "duckdb"])
 parser.add_argument("--uri")
 parser.add_argument("--table")
 parser.add_argument("--metadata")
+parser.add_argument("--property", action="append", default=[])
 arguments = parser.parse_args()
+arguments.properties = dict(one.split("=", 1) for one in arguments.property)
 table = read_pyiceberg(arguments) if arguments.reader == "pyiceberg" else read_duckdb(arguments)
 for batch in table.to_batches(max_chunksize=10_000):
     for row in batch.to_pylist():

@@ -19,6 +19,7 @@ const REQUEST: Duration = Duration::from_mins(1);
 pub(crate) struct Catalog {
     port: u16,
     data: PathBuf,
+    settings: Vec<String>,
     server: Mutex<Option<Server>>,
     /// Removes the data of a test's own catalog.
     _folder: Option<tempfile::TempDir>,
@@ -34,34 +35,41 @@ impl Catalog {
                     .expect("a folder for the catalog")
                     .keep(),
                 None,
+                &[],
             )
         })
     }
 
     /// A catalog for one test, which may kill and restart it.
     pub(crate) fn start_own() -> Self {
+        Self::start_own_with(&[])
+    }
+
+    /// The same with settings of `tests/servers/run`, as `s3=URL`.
+    pub(crate) fn start_own_with(settings: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder for the catalog");
-        Self::start_in(folder.path().to_owned(), Some(folder))
+        Self::start_in(folder.path().to_owned(), Some(folder), settings)
     }
 
     /// A catalog for one test in a folder of the test's, which may be on a disk of its own.
     pub(crate) fn start_own_in(folder: &Path) -> Self {
         let folder = tempfile::tempdir_in(folder).expect("a folder for the catalog");
-        Self::start_in(folder.path().to_owned(), Some(folder))
+        Self::start_in(folder.path().to_owned(), Some(folder), &[])
     }
 
-    fn start_in(data: PathBuf, folder: Option<tempfile::TempDir>) -> Self {
+    fn start_in(data: PathBuf, folder: Option<tempfile::TempDir>, settings: &[&str]) -> Self {
         let start = Start {
             name: "catalog",
             data: &data,
             port: 0,
-            settings: &[],
+            settings,
             remove: folder.is_none(),
         };
         let (port, server) = start_somewhere(&start);
         Self {
             port,
             data,
+            settings: settings.iter().map(ToString::to_string).collect(),
             server: Mutex::new(Some(server)),
             _folder: folder,
         }
@@ -122,11 +130,12 @@ impl Catalog {
 
     /// Starts it again where it was, with what it had.
     pub(crate) fn start(&self) {
+        let settings: Vec<_> = self.settings.iter().map(String::as_str).collect();
         let start = Start {
             name: "catalog",
             data: &self.data,
             port: self.port,
-            settings: &[],
+            settings: &settings,
             remove: false,
         };
         *self.server.lock().expect("no panic under this lock") =

@@ -4,6 +4,7 @@
 //! the test process does, however that ends.
 
 pub(crate) mod catalog;
+pub(crate) mod certificates;
 pub(crate) mod judge;
 pub(crate) mod kafka;
 pub(crate) mod kube;
@@ -13,6 +14,7 @@ pub(crate) mod proxy;
 pub(crate) mod readers;
 pub(crate) mod server;
 pub(crate) mod spark;
+pub(crate) mod store;
 pub(crate) mod trial;
 pub(crate) mod wait;
 pub(crate) mod worker;

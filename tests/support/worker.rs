@@ -103,13 +103,18 @@ pub(crate) struct Worker {
 impl Worker {
     /// Starts a worker on a pipeline; `who` tells its log from those of its like.
     pub(crate) fn start(pipeline: &Pipeline, who: &str) -> Self {
+        Self::run((&pipeline.name, who), &pipeline.manifest(), &[])
+    }
+
+    /// Starts a worker on the manifest of this name, in an environment with these variables.
+    pub(crate) fn run((name, who): (&str, &str), text: &str, variables: &[(&str, &str)]) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let manifest = folder.join(format!("{}.yaml", pipeline.name));
+        let manifest = folder.join(format!("{name}.yaml"));
         // Whole at once: a second worker of the pipeline may be reading it.
         let new = manifest.with_extension(format!("{who}.new"));
-        fs::write(&new, pipeline.manifest()).expect("a manifest in the target folder");
+        fs::write(&new, text).expect("a manifest in the target folder");
         fs::rename(&new, &manifest).expect("a manifest in its place");
-        let log = Self::log_of(pipeline, who);
+        let log = folder.join(format!("{name}-{who}.log"));
         let file = File::options()
             .create(true)
             .append(true)
@@ -119,6 +124,7 @@ impl Worker {
             .arg("run")
             .arg(&manifest)
             .args(["--admin", "127.0.0.1:0"])
+            .envs(variables.iter().copied())
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a second handle"))
             .stderr(file)
@@ -154,15 +160,29 @@ impl Worker {
 
     /// What it answers at `/progress` now.
     pub(crate) fn progress(&self) -> String {
-        let text = fs::read_to_string(&self.log).expect("the worker's log");
-        let address = text
-            .rsplit_once("admin=")
-            .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
-        let address: SocketAddr =
+        let address = self.admin();
+        let address =
             address.unwrap_or_else(|| panic!("no admin address in {}", self.log.display()));
         request(address, "GET", "/progress", "")
             .map(|(_, body)| body)
             .unwrap_or_default()
+    }
+
+    /// Where it answers; `None` before it does.
+    fn admin(&self) -> Option<SocketAddr> {
+        let text = fs::read_to_string(&self.log).expect("the worker's log");
+        let (_, rest) = text.rsplit_once("admin=")?;
+        rest.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Waits until it names this reason at `/progress`.
+    pub(crate) fn wait_for_reason(&self, reason: &str, patience: Duration) {
+        let said = format!("\"reason\":\"{reason}\"");
+        let what = format!("{reason}, see {}", self.log.display());
+        within(patience, &what, || {
+            self.admin()?;
+            self.progress().contains(&said).then_some(())
+        });
     }
 
     /// Whether it runs; a worker never ends by itself.

@@ -28,7 +28,7 @@ mod source;
 
 pub use layers::{Fallen, Layered, Leaf, Origin};
 pub use pod::{Dedicated, EffectivePod, Place, Resources};
-pub use sink::METADATA_COLUMNS;
+pub use sink::{METADATA_COLUMNS, catalog_property_remedy};
 pub use source::REFUSED_KAFKA_PROPERTIES;
 
 const SECOND_US: i64 = 1_000_000;
@@ -247,7 +247,7 @@ fn dotted(pipeline: &IngestionPipeline) -> String {
 #[must_use]
 pub fn built_in_defaults() -> Value {
     json!({
-        "source": {"kafka": {"startFrom": "Earliest"}, "onGap": "Stop"},
+        "source": {"kafka": {"startFrom": "Earliest", "security": {"protocol": "Plaintext"}}, "onGap": "Stop"},
         "sink": {
             "catalog": {"name": "default"},
             "metadataPrefix": "_cdc_",
@@ -605,6 +605,102 @@ mod tests {
         assert!(
             told.contains("credentialRef") && !told.contains("hush"),
             "{told}"
+        );
+    }
+
+    /// What other clients take as properties has a field or a reference here; its value may be a secret and is not shown.
+    #[test]
+    fn secrets_of_a_store_are_refused_by_name_with_the_remedy() {
+        for (name, remedy) in [
+            ("s3.access-key-id", "storage.accessKeyIdRef"),
+            ("s3.secret-access-key", "storage.secretAccessKeyRef"),
+            ("client.secret-access-key", "storage.secretAccessKeyRef"),
+            ("s3.session-token", "storage.sessionTokenRef"),
+            ("s3.endpoint", "storage.endpoint"),
+            ("client.region", "storage.region"),
+            ("s3.sse.key", "it has no such field"),
+            ("header.Authorization", "credentialRef"),
+            ("token", "credentialRef"),
+        ] {
+            let told = refused(&format!(
+                "{SOURCE}sink: {{table: a.b, catalog: {{type: Rest, uri: 'http://c', properties: {{{name}: hush}}}}}}\n"
+            ));
+            assert!(told.contains(&format!("properties[{name}]")), "{told}");
+            assert!(told.contains(remedy) && !told.contains("hush"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_store_is_opened_by_a_whole_key_or_by_none() {
+        let sink = |storage: &str| {
+            format!(
+                "{SOURCE}sink: {{table: a.b, catalog: {{type: Rest, uri: 'http://c', storage: {{{storage}}}}}}}\n"
+            )
+        };
+        let id = "accessKeyIdRef: {name: n, key: i}";
+        let secret = "secretAccessKeyRef: {name: n, key: s}";
+        for (storage, names) in [
+            (id.to_owned(), ["accessKeyIdRef", "secretAccessKeyRef"]),
+            (
+                "sessionTokenRef: {name: n, key: t}".to_owned(),
+                ["sessionTokenRef", "accessKeyIdRef"],
+            ),
+            (
+                "caRef: {name: n, key: c}, endpoint: 'http://store'".to_owned(),
+                ["caRef", "endpoint"],
+            ),
+        ] {
+            let told = refused(&sink(&storage));
+            assert!(names.iter().all(|name| told.contains(name)), "{told}");
+        }
+        let spec = resolved(&sink(&format!("{id}, {secret}, pathStyleAccess: true")));
+        let refs: Vec<String> = spec.secret_refs().map(ToString::to_string).collect();
+        assert_eq!(refs, ["n/i", "n/s"]);
+        assert!(
+            spec.sink
+                .catalog
+                .storage
+                .as_ref()
+                .unwrap()
+                .path_style_access
+        );
+        assert_eq!(EffectiveSpec::from_yaml(&spec.to_yaml()).unwrap(), spec);
+    }
+
+    #[test]
+    fn brokers_are_reached_as_the_protocol_says_and_no_half_of_it() {
+        let source = |security: &str| {
+            format!(
+                "source: {{format: DebeziumJson, kafka: {{bootstrapServers: 'k:1', topics: [a], security: {{{security}}}}}}}\n{SINK}"
+            )
+        };
+        let sasl = "sasl: {mechanism: ScramSha512, username: u, passwordRef: {name: n, key: p}}";
+        for (security, names) in [
+            (sasl.to_owned(), ["protocol", "sasl"]),
+            ("protocol: SaslSsl".to_owned(), ["protocol", "sasl"]),
+            (
+                "tls: {caRef: {name: n, key: c}}".to_owned(),
+                ["protocol", "tls"],
+            ),
+            (
+                "protocol: Ssl, tls: {certificateRef: {name: n, key: c}}".to_owned(),
+                ["certificateRef", "keyRef"],
+            ),
+            (
+                "protocol: Ssl, tls: {keyPasswordRef: {name: n, key: c}}".to_owned(),
+                ["keyPasswordRef", "keyRef"],
+            ),
+        ] {
+            let told = refused(&source(&security));
+            assert!(names.iter().all(|name| told.contains(name)), "{told}");
+        }
+        let spec = resolved(&source(&format!("protocol: SaslSsl, {sasl}")));
+        assert_eq!(spec.secret_refs().count(), 1);
+        assert_eq!(EffectiveSpec::from_yaml(&spec.to_yaml()).unwrap(), spec);
+        // What says nothing is not written: the hash of what runs stays what it was.
+        assert_eq!(
+            resolved(&source("protocol: Plaintext")).source.security,
+            None
         );
     }
 

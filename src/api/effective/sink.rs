@@ -8,10 +8,10 @@ use regex::Regex;
 
 use super::{Broken, DAY_US, HOUR_US, MINUTE_US, Rules, SECOND_US, is_secret};
 use crate::api::{
-    pipeline::{CatalogSpec, ColumnSpec, ExpireSpec, SinkSpec},
+    pipeline::{CatalogSpec, ColumnSpec, ExpireSpec, SinkSpec, StorageSpec},
     worker::{
         Catalog, CatalogKind, Column, ColumnType, Encoding, Expire, Format, OnRollback, Sink,
-        SinkAccept, TableName, Transform, TransformKind,
+        SinkAccept, Storage, TableName, Transform, TransformKind,
     },
 };
 
@@ -228,9 +228,9 @@ impl Rules {
             self.refuse(path, &spec.uri, "is no address of such a catalog", remedy);
         }
         for name in spec.properties.iter().flat_map(BTreeMap::keys) {
-            if is_secret(name) {
+            if let Some(remedy) = catalog_property_remedy(name) {
                 let path = format!("spec.sink.catalog.properties[{name}]");
-                let remedy = "a secret never stands in a manifest: use sink.catalog.credentialRef";
+                // The value is not shown: it may be a secret.
                 self.broken
                     .push(Broken::new(&path, None, "may not be set", remedy));
             }
@@ -242,6 +242,39 @@ impl Rules {
             warehouse: spec.warehouse.clone(),
             properties: spec.properties.clone().unwrap_or_default(),
             credential_ref: spec.credential_ref.clone(),
+            storage: spec.storage.as_ref().map(|storage| self.storage(storage)),
+        }
+    }
+
+    fn storage(&mut self, spec: &StorageSpec) -> Storage {
+        let path = |field: &str| format!("spec.sink.catalog.storage.{field}");
+        let [id, secret, token] =
+            ["accessKeyIdRef", "secretAccessKeyRef", "sessionTokenRef"].map(path);
+        if spec.access_key_id_ref.is_some() != spec.secret_access_key_ref.is_some() {
+            let remedy = "name the secrets of both, or of neither";
+            self.refuse_pair([&id, &secret], "do not go together", remedy);
+        }
+        if spec.session_token_ref.is_some() && spec.access_key_id_ref.is_none() {
+            let remedy = "a token goes with its key: name the secrets of all three";
+            self.refuse_pair([&token, &id], "do not go together", remedy);
+        }
+        let plain = |endpoint: &String| !endpoint.starts_with("https://");
+        if spec.ca_ref.is_some() && spec.endpoint.as_ref().is_some_and(plain) {
+            let remedy = "nothing is trusted over http://: write https://, or leave caRef out";
+            self.refuse_pair(
+                [&path("caRef"), &path("endpoint")],
+                "do not go together",
+                remedy,
+            );
+        }
+        Storage {
+            endpoint: spec.endpoint.clone(),
+            region: spec.region.clone(),
+            path_style_access: spec.path_style_access.unwrap_or_default(),
+            access_key_id_ref: spec.access_key_id_ref.clone(),
+            secret_access_key_ref: spec.secret_access_key_ref.clone(),
+            session_token_ref: spec.session_token_ref.clone(),
+            ca_ref: spec.ca_ref.clone(),
         }
     }
 
@@ -287,6 +320,37 @@ impl Rules {
         }
         transforms
     }
+}
+
+/// What to do instead of setting an option of a catalog: secrets stand in no manifest, and what has a field has no other name.
+#[must_use]
+pub fn catalog_property_remedy(name: &str) -> Option<&'static str> {
+    // Names of headers are told apart by no case.
+    let lower = name.to_ascii_lowercase();
+    Some(match lower.as_str() {
+        "s3.access-key-id" | "client.access-key-id" => {
+            "name its secret in sink.catalog.storage.accessKeyIdRef"
+        }
+        "s3.secret-access-key" | "client.secret-access-key" => {
+            "a secret never stands in a manifest: name it in sink.catalog.storage.secretAccessKeyRef"
+        }
+        "s3.session-token" | "client.session-token" => {
+            "a secret never stands in a manifest: name it in sink.catalog.storage.sessionTokenRef"
+        }
+        "s3.endpoint" => "set sink.catalog.storage.endpoint",
+        "s3.region" | "client.region" => "set sink.catalog.storage.region",
+        "s3.path-style-access" => "set sink.catalog.storage.pathStyleAccess",
+        other if other.starts_with("s3.") || other.starts_with("client.") => {
+            "sink.catalog.storage says how a store is reached; it has no such field"
+        }
+        "header.authorization" => {
+            "a secret never stands in a manifest: use sink.catalog.credentialRef"
+        }
+        other if is_secret(other) => {
+            "a secret never stands in a manifest: use sink.catalog.credentialRef"
+        }
+        _ => return None,
+    })
 }
 
 /// Whether an address is of the form `scheme://user:password@host`.

@@ -9,15 +9,18 @@ use regex::Regex;
 use super::{Broken, Rules, is_secret};
 use crate::api::{
     pipeline::{
-        ColumnSpec, EventTimeFrom, EventTimeSpec, IngestionPipelineSpec, KafkaSpec, Operations,
-        SourceSpec, StartFromName,
+        ColumnSpec, EventTimeFrom, EventTimeSpec, IngestionPipelineSpec, KafkaSecuritySpec,
+        KafkaSpec, Operations, SourceSpec, StartFromName,
     },
     quantity::parse_instant_us,
-    worker::{EventTime, Format, Heartbeat, OnGap, Source, SourceAccept, StartFrom, Topics},
+    worker::{
+        EventTime, Format, Heartbeat, KafkaSasl, KafkaSecurity, KafkaTls, OnGap, Protocol, Source,
+        SourceAccept, StartFrom, Topics,
+    },
 };
 
 /// Options of the Kafka client that a manifest may not set, each with what stands in its place.
-pub const REFUSED_KAFKA_PROPERTIES: [(&str, &str); 22] = [
+pub const REFUSED_KAFKA_PROPERTIES: [(&str, &str); 20] = [
     ("bootstrap.servers", "set source.kafka.bootstrapServers"),
     ("metadata.broker.list", "set source.kafka.bootstrapServers"),
     ("group.id", "set source.kafka.groupId"),
@@ -72,14 +75,31 @@ pub const REFUSED_KAFKA_PROPERTIES: [(&str, &str); 22] = [
         "request.required.acks",
         "dead letters are written to all replicas",
     ),
-    ("sasl.password", "a secret never stands in a manifest"),
-    ("ssl.key.password", "a secret never stands in a manifest"),
-    ("ssl.key.pem", "a secret never stands in a manifest"),
+    ("security.protocol", "set source.kafka.security.protocol"),
     (
-        "ssl.keystore.password",
-        "a secret never stands in a manifest",
+        "enable.ssl.certificate.verification",
+        "certificates are always looked at; set source.kafka.security.tls.caRef",
     ),
 ];
+
+/// Options of TLS that a manifest may set; all others are those of `source.kafka.security`.
+const FREE_TLS: [&str; 4] = [
+    "ssl.cipher.suites",
+    "ssl.curves.list",
+    "ssl.sigalgs.list",
+    "ssl.crl.location",
+];
+
+/// Why an option is none that a manifest may set, where its name is one of security.
+fn of_security(name: &str) -> Option<&'static str> {
+    if name.starts_with("sasl.") {
+        return Some("set source.kafka.security.sasl; its password is named by passwordRef");
+    }
+    if name.starts_with("ssl.") && !FREE_TLS.contains(&name) {
+        return Some("set source.kafka.security.tls; certificates and keys are named by reference");
+    }
+    is_secret(name).then_some("a secret never stands in a manifest")
+}
 
 impl Rules {
     pub(super) fn source(&mut self, spec: &SourceSpec) -> Source {
@@ -87,6 +107,8 @@ impl Rules {
         let topics = self.topics(kafka);
         let start_from = self.start_from(kafka);
         self.kafka_properties(kafka);
+        let security = kafka.security.as_ref();
+        let security = security.and_then(|security| self.security(security));
         let dead_letter = spec
             .dead_letter
             .as_ref()
@@ -101,6 +123,7 @@ impl Rules {
             topics,
             start_from,
             group_id: kafka.group_id.clone().unwrap_or_default(),
+            security,
             properties: kafka.properties.clone().unwrap_or_default(),
             format: spec.format,
             heartbeat,
@@ -193,10 +216,7 @@ impl Rules {
             let listed = REFUSED_KAFKA_PROPERTIES
                 .iter()
                 .find(|(refused, _)| refused == name);
-            let why = listed.map(|(_, why)| *why).or_else(|| {
-                let secret = is_secret(name);
-                secret.then_some("a secret never stands in a manifest")
-            });
+            let why = listed.map(|(_, why)| *why).or_else(|| of_security(name));
             if let Some(why) = why {
                 // The value is not shown: it may be a secret.
                 self.broken
@@ -205,6 +225,54 @@ impl Rules {
                 self.refuse(&path, value, &problem, remedy);
             }
         }
+    }
+
+    fn security(&mut self, spec: &KafkaSecuritySpec) -> Option<KafkaSecurity> {
+        let path = |field: &str| format!("spec.source.kafka.security.{field}");
+        let protocol = spec.protocol.unwrap_or(Protocol::Plaintext);
+        let (encrypted, with_credentials) = protocol.asks_for();
+        if spec.sasl.is_some() != with_credentials {
+            let remedy =
+                "sasl goes with protocol: SaslSsl or SaslPlaintext, and each needs the other";
+            self.refuse_pair(
+                [&path("protocol"), &path("sasl")],
+                "do not go together",
+                remedy,
+            );
+        }
+        if spec.tls.is_some() && !encrypted {
+            let remedy = "tls goes with protocol: Ssl or SaslSsl";
+            self.refuse_pair(
+                [&path("protocol"), &path("tls")],
+                "do not go together",
+                remedy,
+            );
+        }
+        let tls = spec.tls.clone().unwrap_or_default();
+        let [certificate, key, password] =
+            ["tls.certificateRef", "tls.keyRef", "tls.keyPasswordRef"].map(path);
+        if tls.certificate_ref.is_some() != tls.key_ref.is_some() {
+            let remedy = "name the secrets of both, or of neither";
+            self.refuse_pair([&certificate, &key], "do not go together", remedy);
+        }
+        if tls.key_password_ref.is_some() && tls.key_ref.is_none() {
+            let remedy = "a password goes with its key: name the secrets of both";
+            self.refuse_pair([&password, &key], "do not go together", remedy);
+        }
+        (protocol != Protocol::Plaintext).then(|| KafkaSecurity {
+            protocol,
+            tls: spec.tls.is_some().then_some(KafkaTls {
+                ca_ref: tls.ca_ref,
+                certificate_ref: tls.certificate_ref,
+                key_ref: tls.key_ref,
+                key_password_ref: tls.key_password_ref,
+            }),
+            sasl: spec.sasl.as_ref().map(|sasl| KafkaSasl {
+                mechanism: sasl.mechanism,
+                username: sasl.username.clone(),
+                password_ref: sasl.password_ref.clone(),
+            }),
+        })
     }
 
     fn dead_letter(&mut self, topic: &str, topics: &Topics) {

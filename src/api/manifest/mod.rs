@@ -386,6 +386,7 @@ spec:
       bootstrapServers: 'kafka:9092'
       topics: [a, b, c]
       startFrom: Earliest
+      security: {protocol: SaslSsl, tls: {caRef: {name: n, key: c}}, sasl: {mechanism: ScramSha512, username: u, passwordRef: {name: n, key: p}}}
       properties: {fetch.wait.max.ms: '100'}
     format: DebeziumJson
     onGap: Stop
@@ -393,7 +394,12 @@ spec:
     accept: {topicIds: [11111111-2222-4333-8444-555555555555]}
   eventTime: {from: SourceCommit}
   sink:
-    catalog: {type: Rest, uri: 'http://catalog:8181', credentialRef: {name: n, key: k}}
+    catalog:
+      type: Rest
+      uri: 'http://catalog:8181'
+      credentialRef: {name: n, key: k}
+      storage: {endpoint: 'https://store', region: r, accessKeyIdRef: {name: n, key: i}, secretAccessKeyRef: {name: n, key: s}, caRef: {name: n, key: c}}
+      properties: {scope: all}
     table: shop.orders
     schema: [{name: id, type: long, key: true}, {name: note, type: string}]
     metadataPrefix: _cdc_
@@ -410,7 +416,23 @@ spec:
     type Plant = (&'static str, &'static [(&'static str, &'static str)]);
 
     /// A broken rule for each that a person can break, in a manifest whose every value is one of the right form.
-    const BROKEN_RULES: [Plant; 21] = [
+    const BROKEN_RULES: [Plant; 25] = [
+        (
+            "security.protocol and spec.source.kafka.security.tls",
+            &[("/spec/source/kafka/security/protocol", "SaslPlaintext")],
+        ),
+        (
+            "properties[sasl.password]",
+            &[("/spec/source/kafka/properties/sasl.password", "hush")],
+        ),
+        (
+            "storage.caRef and spec.sink.catalog.storage.endpoint",
+            &[("/spec/sink/catalog/storage/endpoint", "'http://store'")],
+        ),
+        (
+            "catalog.properties[s3.secret-access-key]",
+            &[("/spec/sink/catalog/properties/s3.secret-access-key", "hush")],
+        ),
         (
             "kafka.topics and spec.source.kafka.topicPattern: do not",
             &[("/spec/source/kafka/topicPattern", "x.*")],

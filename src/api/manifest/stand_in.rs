@@ -229,6 +229,7 @@ impl Maker<'_> {
             "apiVersion" => &["tidemark.dev/v1alpha1"],
             "kind" => &["IngestionPipeline"],
             "uri" => &["http://stand-in", "sqlite:stand-in"],
+            "endpoint" => &["https://stand-in", "http://stand-in"],
             "zone" => &["Europe/Berlin", "UTC"],
             "partitioning" => &["Hour", "None"],
             "completeFrom" => &["Unbounded", "2026-11-30T10:00:00Z"],

@@ -64,7 +64,7 @@ impl Entry {
             replicas: spec.worker.replicas,
             memory_budget_bytes: spec.worker.memory_budget_bytes,
             suspend: spec.suspend,
-            secrets: spec.sink.catalog.credential_ref.iter().cloned().collect(),
+            secrets: spec.secret_refs().cloned().collect(),
             table_uuid,
         }
     }

@@ -43,7 +43,7 @@ pub(super) enum Kind {
 }
 
 /// Every limit, with the fields that it bounds below `spec`. What ends with `Ref.name` names a secret wherever it stands.
-pub(super) const RULES: [(&str, Kind, &[&str]); 18] = [
+pub(super) const RULES: [(&str, Kind, &[&str]); 20] = [
     ("terms", Kind::Names, &["finalization.terms"]),
     ("quantile", Kind::Share, &["finalization.quantile"]),
     (
@@ -97,7 +97,17 @@ pub(super) const RULES: [(&str, Kind, &[&str]); 18] = [
         ],
     ),
     ("topics", Kind::Incomparable, &["source.kafka.topicPattern"]),
+    (
+        "protocols",
+        Kind::Names,
+        &["source.kafka.security.protocol"],
+    ),
     ("catalogs", Kind::Addresses, &["sink.catalog.uri"]),
+    (
+        "stores",
+        Kind::Addresses,
+        &["sink.catalog.storage.endpoint"],
+    ),
     ("tables", Kind::Patterns, &["sink.table"]),
     (
         "serviceAccounts",
@@ -367,7 +377,9 @@ fn without_user(address: &str) -> String {
         return address.to_owned();
     };
     let before = address.split('@').next().unwrap_or_default();
-    let scheme = before.split_once("://").map(|(scheme, _)| format!("{scheme}://"));
+    let scheme = before
+        .split_once("://")
+        .map(|(scheme, _)| format!("{scheme}://"));
     format!("{}…@{host}", scheme.unwrap_or_default())
 }
 
@@ -428,7 +440,7 @@ mod tests {
     const COMMIT: &str = "commit: {interval: 9s}";
 
     /// Limits, what the pipeline says, what is told of it, what is allowed.
-    const CASES: [(&str, &str, &str, &str); 20] = [
+    const CASES: [(&str, &str, &str, &str); 22] = [
         (
             "terms: [Minimum]",
             "finalization: {terms: [Minimum, Clock]}",
@@ -519,7 +531,19 @@ mod tests {
             "source.kafka.topics is hr.pay",
             "only shop.*, shared.*",
         ),
+        (
+            "protocols: [Ssl, SaslSsl]",
+            "",
+            "source.kafka.security.protocol is Plaintext (built-in)",
+            "only Ssl, SaslSsl",
+        ),
         ("catalogs: ['http://*:8181']", "", "", ""),
+        (
+            "stores: ['https://*.example.org']",
+            "",
+            "sink.catalog.storage.endpoint is http://elsewhere:9000",
+            "only https://*.example.org",
+        ),
         (
             "tables: ['lake.{namespace}.*']",
             "",
@@ -549,7 +573,7 @@ kind: IngestionPipeline
 metadata: {{name: orders, namespace: shop}}
 spec:
   source: {{format: DebeziumJson, kafka: {{bootstrapServers: 'a.kafka:9092, b.kafka:9092', topics: [shop.orders, hr.pay]}}, deadLetter: {{topic: shop.dead}}}}
-  sink: {{table: shop.orders, catalog: {{type: Rest, uri: 'http://catalog:8181', credentialRef: {{name: shop-catalog, key: c}}}}, {sink}}}
+  sink: {{table: shop.orders, catalog: {{type: Rest, uri: 'http://catalog:8181', credentialRef: {{name: shop-catalog, key: c}}, storage: {{endpoint: 'http://elsewhere:9000'}}}}, {sink}}}
   {extra}"
         );
         parse_manifests(&text)

@@ -521,10 +521,7 @@ spec:
         (pipeline, explained)
     }
 
-    #[test]
-    fn yaml_has_every_value_with_its_source() {
-        let (pipeline, explained) = of(OBJECTS);
-        let expected = r#"# shop/orders is not accepted: it is beyond an enforced limit.
+    const WITH_SOURCES: &str = r#"# shop/orders is not accepted: it is beyond an enforced limit.
 # Policy gold selects it.
 # Left out:
 #   spec.finalization.zone: Europe/Berlin (default of policy "gold"): it does not go with spec.finalization.cell: 1h (pipeline)
@@ -574,6 +571,8 @@ spec:
       groupId: tidemark.shop.orders  # built-in
       properties:
         fetch.wait.max.ms: "50"      # pipeline
+      security:
+        protocol: Plaintext          # built-in
       startFrom: Earliest            # built-in
       topics: [a, b]                 # pipeline
     onGap: Stop                      # built-in
@@ -591,7 +590,11 @@ spec:
         cpu: 250m                    # built-in
         memory: 384Mi                # built-in
 "#;
-        assert_eq!(yaml(&pipeline, &explained), expected);
+
+    #[test]
+    fn yaml_has_every_value_with_its_source() {
+        let (pipeline, explained) = of(OBJECTS);
+        assert_eq!(yaml(&pipeline, &explained), WITH_SOURCES);
     }
 
     /// What is printed can be taken as a manifest that needs no default: it resolves to the same.

@@ -26,14 +26,15 @@ use super::errand::Errand;
 use super::heartbeat::SourceHeartbeat;
 use super::identity::{self, Seen};
 use super::ingest::{CHUNK, Ingest};
-use super::pipeline::{Context, chain};
+use super::pipeline::{Context, SECRET_LOOK, chain};
 use super::progress::{Proof, Trouble};
 use super::question::{Answer, PATIENCE, Question, known};
 use super::{Error, open};
 use crate::kafka::{self, Event, Inquirer, Source, StartFrom, TopicPartition, Topics};
 use crate::lake::maintain::Maintainer;
 use crate::process::clock::JumpWatch;
-use crate::watermark::{Contribution, Excluded, PartitionNews, State, would_raise};
+use crate::process::secret::State;
+use crate::watermark::{self, Contribution, Excluded, PartitionNews, would_raise};
 
 use opening::settle_start;
 
@@ -51,7 +52,7 @@ const CATCH_UP: Duration = Duration::from_secs(2);
 pub(super) struct Session<'c> {
     context: &'c Context,
     side: Arc<TableSide>,
-    state: State,
+    state: watermark::State,
     inquirer: Arc<Inquirer>,
     heartbeat: Option<Arc<std::sync::Mutex<SourceHeartbeat>>>,
     source: Source,
@@ -73,6 +74,8 @@ pub(super) struct Session<'c> {
     committed: bool,
     /// Cancelled: errands under way are given up after their present attempt.
     limit: CancellationToken,
+    /// What the secrets were before they were read, and when that was last compared.
+    secrets: (State, Duration),
 }
 
 struct Asking {
@@ -115,10 +118,25 @@ impl Session<'_> {
             if self.context.stop.is_cancelled() {
                 return self.leave();
             }
+            if self.has_new_secret() {
+                self.commit_rest(PATIENCE)?;
+                return Err(Error::SecretChanged);
+            }
             self.rest_if_far_ahead()?;
             self.read()?;
             self.turn()?;
         }
+    }
+
+    /// Whether a secret is another than when the session began. Looked at every few seconds.
+    fn has_new_secret(&mut self) -> bool {
+        let (state, looked) = self.secrets;
+        let now = self.context.clock.monotonic();
+        if self.context.clock.real(now.saturating_sub(looked)) < SECRET_LOOK {
+            return false;
+        }
+        self.secrets.1 = now;
+        self.context.session_secrets() != state
     }
 
     /// Takes what the source has.

@@ -20,6 +20,7 @@ use crate::kafka::{
 };
 use crate::lake::maintain::Maintainer;
 use crate::lake::raw::{self, RawCommitter};
+use crate::lake::storage::Lister;
 use crate::lake::writer::{TableWriter, WriterSettings};
 use crate::lake::{self, catalog, table};
 use crate::process::clock::{JUMP_TOLERANCE, JumpWatch};
@@ -46,7 +47,9 @@ impl<'c> Session<'c> {
     /// Something is missing, or is not what it was.
     pub(in crate::sink) fn open(context: &'c Context) -> Result<Self, Error> {
         let runtime = context.runtime.clone();
-        let settings = open::kafka_settings(&context.spec, &context.worker);
+        // Before they are read: what changes meanwhile is seen as a change.
+        let secrets = (context.session_secrets(), context.clock.monotonic());
+        let settings = open::kafka_settings(&context.spec, &context.worker)?;
         let inquirer = Arc::new(Inquirer::create(&settings)?);
         let opened = runtime.block_on(open_table(context, &inquirer))?;
         let (side, table) = (Arc::new(opened.side), opened.table);
@@ -82,8 +85,11 @@ impl<'c> Session<'c> {
         );
         let now = context.clock.monotonic();
         cadence.start(now);
-        let maintainer = open::maintain_settings(&context.spec)
-            .map(|settings| Arc::new(Mutex::new(Maintainer::new(settings, Some(opened.raw)))));
+        let (raw, files) = (opened.raw, opened.files);
+        let maintainer = open::maintain_settings(&context.spec).map(|settings| {
+            let maintainer = Maintainer::new(settings, Some(raw)).with_lister(files);
+            Arc::new(Mutex::new(maintainer))
+        });
         let mut session = Self {
             context,
             side,
@@ -104,6 +110,7 @@ impl<'c> Session<'c> {
             poisoned: false,
             committed: false,
             limit: context.abandon.child_token(),
+            secrets,
         };
         session.start_reading(&table)?;
         Ok(session)
@@ -152,6 +159,7 @@ struct Opened {
     table: Table,
     loaded: Loaded,
     raw: Arc<dyn RawCommitter>,
+    files: Lister,
 }
 
 /// Opens the table and reads its state.
@@ -159,7 +167,8 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
     let spec = &context.spec;
     let settings = open::catalog_settings(&spec.sink.catalog)?;
     let raw = raw::open_raw(&settings).await?;
-    let mut side = table_side(context, catalog::open(&settings).await?, &raw)?;
+    let (catalog, files) = catalog::open_with_files(&settings).await?;
+    let mut side = table_side(context, catalog, &raw)?;
     // Its history first: a table that is not ours to go on from may have any columns.
     match side.load().await {
         // One that was there and is gone is not made again: what it held would be read again without a word.
@@ -193,6 +202,7 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
         table: opened.table,
         loaded,
         raw,
+        files,
     })
 }
 

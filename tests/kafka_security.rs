@@ -1,0 +1,345 @@
+//! A real broker with listeners for TLS, SASL and both: rows come through each, faults have their names, and changed secrets
+//! are taken up by what runs.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use tidemark::api::Reason;
+use tidemark::api::worker::{
+    KafkaSasl, KafkaSecurity, KafkaTls, Protocol, SaslMechanism, SecretRef,
+};
+use tidemark::kafka::{
+    DeadLetters, Error, Inquirer, Rejected, Security, Settings, TopicPartition, Topics,
+};
+use tidemark::process::secret::Secrets;
+use tidemark::sink;
+
+use super::support::{
+    catalog::Catalog,
+    certificates::{Certificates, SecretFolder},
+    kafka::Broker,
+    pipeline::{total_records, write},
+    readers::python,
+    server::own_name,
+    wait::within,
+    worker::Worker,
+};
+
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// How long a question waits: what is refused is known much earlier, and told when the time is over.
+const ASK: Duration = Duration::from_secs(5);
+
+/// One broker with its certificates for all of these tests.
+struct Secure {
+    broker: Broker,
+    certificates: Certificates,
+    others: Certificates,
+}
+
+fn secure() -> &'static Secure {
+    static SECURE: OnceLock<Secure> = OnceLock::new();
+    SECURE.get_or_init(|| {
+        let certificates = Certificates::make();
+        let pki = format!("secure={}", certificates.folder().display());
+        Secure {
+            broker: Broker::start_own(&[&pki]),
+            certificates,
+            others: Certificates::make(),
+        }
+    })
+}
+
+impl Secure {
+    /// The address of a listener by its place behind the plain one.
+    fn listener(&self, place: u16) -> String {
+        let bootstrap = self.broker.bootstrap();
+        let (host, port) = bootstrap.rsplit_once(':').unwrap();
+        format!("{host}:{}", port.parse::<u16>().unwrap() + place)
+    }
+
+    fn set_password(&self, user: &str, password: &str) {
+        python("users.py", &[&self.broker.bootstrap(), user, password]);
+    }
+
+    /// What a pod would have: both authorities, the client's certificate, a password.
+    fn secrets(&self) -> SecretFolder {
+        let secrets = SecretFolder::new();
+        secrets.write("kafka", "ca.crt", &self.certificates.read("ca.pem"));
+        secrets.write("kafka", "other-ca.crt", &self.others.read("ca.pem"));
+        secrets.write("kafka", "tls.crt", &self.certificates.read("client.crt"));
+        secrets.write("kafka", "tls.key", &self.certificates.read("client.key"));
+        secrets.write("kafka", "other.crt", &self.others.read("client.crt"));
+        secrets.write("kafka", "other.key", &self.others.read("client.key"));
+        secrets.write("kafka", "plain", "plain-secret");
+        secrets.write("kafka", "wrong", "hush-wrong");
+        secrets
+    }
+}
+
+fn reference(key: &str) -> SecretRef {
+    SecretRef {
+        name: "kafka".into(),
+        key: key.into(),
+    }
+}
+
+fn tls(ca: &str, client: Option<&str>) -> Option<KafkaTls> {
+    Some(KafkaTls {
+        ca_ref: Some(reference(ca)),
+        certificate_ref: client.map(|client| reference(&format!("{client}.crt"))),
+        key_ref: client.map(|client| reference(&format!("{client}.key"))),
+        key_password_ref: None,
+    })
+}
+
+fn sasl(mechanism: SaslMechanism, username: &str, password: &str) -> Option<KafkaSasl> {
+    Some(KafkaSasl {
+        mechanism,
+        username: username.into(),
+        password_ref: reference(password),
+    })
+}
+
+fn settings(bootstrap: &str, security: &KafkaSecurity, secrets: &SecretFolder) -> Settings {
+    let secrets = Secrets::in_folder(secrets.path());
+    Settings {
+        bootstrap_servers: bootstrap.to_owned(),
+        group_id: "secure".into(),
+        member: "tests".into(),
+        security: Security::read(Some(security), &secrets).unwrap(),
+        properties: BTreeMap::new(),
+        memory_budget_bytes: 64 << 20,
+    }
+}
+
+/// Every listener opens to those it should, and says to each other client what is wrong with it.
+#[test]
+fn listeners_open_to_whom_they_should_and_others_are_told_why_not() {
+    let secure = secure();
+    let user = own_name("reader");
+    secure.set_password(&user, "scram-secret");
+    let secrets = secure.secrets();
+    secrets.write("kafka", "scram", "scram-secret");
+    let topic = secure.broker.topic("secure_listeners", 1);
+    let topics = Topics::List(vec![topic.clone()]);
+    let [plain, ssl, with_sasl, both] = [0, 2, 3, 4].map(|place| secure.listener(place));
+    let by_other_name = both.replace("127.0.0.1", "localhost");
+    let security = |protocol, tls, sasl| KafkaSecurity {
+        protocol,
+        tls,
+        sasl,
+    };
+    let scram = || sasl(SaslMechanism::ScramSha512, &user, "scram");
+    let open = [
+        (
+            &ssl,
+            security(Protocol::Ssl, tls("ca.crt", Some("tls")), None),
+        ),
+        (
+            &with_sasl,
+            security(
+                Protocol::SaslPlaintext,
+                None,
+                sasl(SaslMechanism::Plain, "plain", "plain"),
+            ),
+        ),
+        (
+            &both,
+            security(
+                Protocol::SaslSsl,
+                tls("ca.crt", None),
+                sasl(SaslMechanism::ScramSha256, &user, "scram"),
+            ),
+        ),
+        (
+            &both,
+            security(Protocol::SaslSsl, tls("ca.crt", None), scram()),
+        ),
+    ];
+    for (bootstrap, security) in open {
+        let settings = settings(bootstrap, &security, &secrets);
+        let inquirer = Inquirer::create(&settings).unwrap();
+        let found = inquirer.topics(&topics, PATIENCE).unwrap();
+        assert_eq!(found[0].partitions, [0], "{security:?}");
+        let mut letters = DeadLetters::create(&settings, &topic).unwrap();
+        let at = TopicPartition::new(topic.as_str(), 0);
+        let rejected = Rejected {
+            at: &at,
+            offset: 0,
+            timestamp_us: None,
+            key: None,
+            value: Some(b"x"),
+            reason: "test",
+            error: "test",
+        };
+        letters.send(&rejected, std::iter::empty()).unwrap();
+        assert_eq!(letters.flush(PATIENCE).unwrap(), 1, "{security:?}");
+    }
+    let refused = [
+        (
+            &both,
+            security(
+                Protocol::SaslSsl,
+                tls("ca.crt", None),
+                sasl(SaslMechanism::ScramSha512, &user, "wrong"),
+            ),
+            Reason::CredentialsRefused,
+        ),
+        (
+            &with_sasl,
+            security(
+                Protocol::SaslPlaintext,
+                None,
+                sasl(SaslMechanism::Plain, "plain", "wrong"),
+            ),
+            Reason::CredentialsRefused,
+        ),
+        (
+            &ssl,
+            security(Protocol::Ssl, tls("ca.crt", None), None),
+            Reason::CredentialsRefused,
+        ),
+        (
+            &ssl,
+            security(Protocol::Ssl, tls("ca.crt", Some("other")), None),
+            Reason::CredentialsRefused,
+        ),
+        (
+            &both,
+            security(Protocol::SaslSsl, tls("other-ca.crt", None), scram()),
+            Reason::CertificateUntrusted,
+        ),
+        (
+            &by_other_name,
+            security(Protocol::SaslSsl, tls("ca.crt", None), scram()),
+            Reason::HostMismatch,
+        ),
+        (
+            &plain,
+            security(Protocol::Ssl, tls("ca.crt", None), None),
+            Reason::ProtocolMismatch,
+        ),
+        (
+            &with_sasl,
+            security(Protocol::SaslSsl, tls("ca.crt", None), scram()),
+            Reason::ProtocolMismatch,
+        ),
+    ];
+    // All at once: each waits for its own time.
+    std::thread::scope(|scope| {
+        for (bootstrap, security, reason) in &refused {
+            let (secrets, topics) = (&secrets, &topics);
+            scope.spawn(move || {
+                let inquirer = Inquirer::create(&settings(bootstrap, security, secrets)).unwrap();
+                for _ in 0..2 {
+                    // The second time nothing new is said, and the reason stays.
+                    let error = inquirer.topics(topics, ASK).unwrap_err();
+                    let told = error.to_string();
+                    assert!(!told.contains("hush-wrong"), "{told}");
+                    assert!(
+                        !matches!(error, Error::Unreachable { .. }),
+                        "{security:?} at {bootstrap}: {told}"
+                    );
+                    let error = sink::Error::from(error);
+                    assert_eq!(
+                        error.reason(),
+                        *reason,
+                        "{security:?} at {bootstrap}: {told}"
+                    );
+                }
+            });
+        }
+    });
+    // Without encryption at an encrypted listener.
+    let plain = security(Protocol::SaslPlaintext, None, scram());
+    let inquirer = Inquirer::create(&settings(&both, &plain, &secrets)).unwrap();
+    let error = sink::Error::from(inquirer.topics(&topics, ASK).unwrap_err());
+    assert_eq!(error.reason(), Reason::ProtocolMismatch, "{error}");
+    // What is no certificate at all is told before a broker is asked.
+    let none = security(Protocol::Ssl, tls("plain", None), None);
+    let error = Inquirer::create(&settings(&ssl, &none, &secrets))
+        .err()
+        .unwrap();
+    assert_eq!(sink::Error::from(error).reason(), Reason::SecretInvalid);
+}
+
+/// From a missing password over a wrong one to a right one, then to the next one while it runs: each row once, and no secret is shown.
+#[test]
+fn a_changed_password_is_taken_up_by_a_running_pipeline() {
+    let secure = secure();
+    let catalog = Catalog::shared();
+    let test = "a_changed_password";
+    let user = own_name("writer");
+    secure.set_password(&user, "hush-first");
+    let (topic, namespace) = (secure.broker.topic(test, 1), catalog.namespace(test));
+    let secrets = secure.secrets();
+    let name = own_name(test);
+    let manifest = format!(
+        "\
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata: {{name: {manifest_name}, namespace: tests}}
+spec:
+  source:
+    kafka:
+      bootstrapServers: '{bootstrap}'
+      topics: [{topic}]
+      security:
+        protocol: SaslSsl
+        tls: {{caRef: {{name: kafka, key: ca.crt}}}}
+        sasl: {{mechanism: ScramSha512, username: {user}, passwordRef: {{name: kafka, key: password}}}}
+    format: Json
+  sink:
+    catalog: {{type: Rest, uri: '{catalog}'}}
+    table: {namespace}.rows
+    schema: [{{name: id, type: long, key: true}}, {{name: text, type: string}}]
+    commit: {{interval: 1s}}
+  finalization: {{cell: 5s, allowedLateness: 1s, maxDelay: 2s}}
+",
+        manifest_name = name.replace('_', "-"),
+        bootstrap = secure.listener(4),
+        catalog = catalog.uri(),
+    );
+    write(&secure.broker, &topic, 0, 0..100);
+    let folder = secrets.path().display().to_string();
+    let worker = Worker::run((&name, "one"), &manifest, &[("TIDEMARK_SECRETS", &folder)]);
+    let wait_for = |reason: &str| worker.wait_for_reason(reason, PATIENCE);
+    let total = |wanted: u64| {
+        within(
+            PATIENCE,
+            &format!("{wanted} rows, see {}", worker.log().display()),
+            || {
+                let table = catalog.table(&namespace, "rows")?;
+                (total_records(&table) >= wanted).then_some(())
+            },
+        );
+    };
+    wait_for("SecretMissing");
+    secrets.write("kafka", "password", "hush-wrong");
+    wait_for("CredentialsRefused");
+    secrets.write("kafka", "password", "hush-first");
+    total(100);
+    // The broker asks whoever connects anew; what is connected stays. So the change itself makes new clients.
+    secure.set_password(&user, "hush-second");
+    secrets.write("kafka", "password", "hush-second");
+    within(
+        PATIENCE,
+        &format!("a new session, see {}", worker.log().display()),
+        || {
+            let log = std::fs::read_to_string(worker.log()).unwrap();
+            log.contains("a secret has changed").then_some(())
+        },
+    );
+    write(&secure.broker, &topic, 0, 100..200);
+    total(200);
+    let log = std::fs::read_to_string(worker.log()).unwrap();
+    let progress = worker.progress();
+    for secret in ["hush-wrong", "hush-first", "hush-second"] {
+        assert!(!log.contains(secret) && !progress.contains(secret));
+    }
+    assert!(worker.terminate().success());
+    let table = catalog.table(&namespace, "rows").unwrap();
+    assert_eq!(total_records(&table), 200);
+}
