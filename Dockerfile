@@ -12,5 +12,6 @@ RUN cargo build --release --locked && e2e/cluster/image target/release/tidemark 
 
 FROM scratch
 COPY --from=build /image /
+ENV SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
 USER 65532:65532
 ENTRYPOINT ["/tidemark"]
