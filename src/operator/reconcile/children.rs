@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::info;
 
-use super::{Reconciler, WRITE_TIMEOUT};
+use super::{Reconciler, SOON, WRITE_TIMEOUT};
 use crate::{
     api::Reason,
     operator::{
@@ -209,13 +209,13 @@ impl Carried {
                 Reason::ApplyFailed,
                 Outcome::Failed(Some(Duration::from_secs((*retry_after_s).into()))),
             ),
-            // The next leader does it.
+            // The next leader does it. If that is this one, whose lease was only short for a while, nothing else would ask again.
             Error::NotLeader => {
                 return Self {
                     applied: Ok(()),
                     pending: None,
                     held: None,
-                    outcome: Outcome::Done,
+                    outcome: Outcome::Again(SOON),
                 };
             }
         };
@@ -225,5 +225,18 @@ impl Carried {
             held: None,
             outcome,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lease that was short for a moment is often renewed: this replica goes on leading, and nobody else does what it left.
+    #[test]
+    fn write_that_the_lease_was_too_short_for_is_tried_again() {
+        let carried = Carried::of(Err(Error::NotLeader), None);
+        let told = (carried.applied, carried.pending, carried.outcome);
+        assert_eq!(told, (Ok(()), None, Outcome::Again(SOON)));
     }
 }

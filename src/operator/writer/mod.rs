@@ -65,6 +65,9 @@ const AT_ONCE: usize = 32;
 /// How long a write that failed waits for its next try.
 const AGAIN_AFTER: Duration = Duration::from_secs(4);
 
+/// How soon one that was forbidden: a missing right is given by a person.
+const FORBIDDEN_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
 /// A status to be written.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Write {
@@ -281,21 +284,28 @@ impl Writer {
                 warn!(%object, error, "the API server refuses a status");
                 Outcome::Refused
             }
+            Err(Refusal::Forbidden(error)) => {
+                self.counts.failed();
+                warn!(%object, error, "the API server forbids a status; it is written again later");
+                return self.put_back(&context.clock, FORBIDDEN_AGAIN_AFTER, (urgency, write));
+            }
             Err(Refusal::Later(error)) => {
                 self.counts.failed();
                 debug!(%object, error, "a status is written again later");
-                return self.put_back(&context.clock, urgency, write);
+                return self.put_back(&context.clock, AGAIN_AFTER, (urgency, write));
             }
-            Err(Refusal::TooLate) => return self.put_back(&context.clock, urgency, write),
+            Err(Refusal::TooLate) => {
+                return self.put_back(&context.clock, AGAIN_AFTER, (urgency, write));
+            }
         };
         tell(Written { write, outcome });
     }
 
     /// Tries again in a while, unless something later is to be written by then.
-    fn put_back(&self, clock: &Clock, urgency: Urgency, write: Write) {
+    fn put_back(&self, clock: &Clock, after: Duration, (urgency, write): (Urgency, Write)) {
         let (writer, clock) = (self.clone(), clock.clone());
         tokio::spawn(async move {
-            clock.sleep(jittered(AGAIN_AFTER)).await;
+            clock.sleep(jittered(after)).await;
             let uid = write.uid.clone();
             writer.queue().put_back(&uid, urgency, (urgency, write));
             writer.news.notify_one();
@@ -312,6 +322,8 @@ enum Refusal {
     Stale,
     Gone,
     Invalid(String),
+    /// A right is missing, or not known yet: an API server that has just started forbids everything for some seconds.
+    Forbidden(String),
     Later(String),
     /// The lease does not last long enough.
     TooLate,
@@ -365,7 +377,8 @@ where
         Ok(Err(kube::Error::Api(status))) => Err(match status.code {
             409 => Refusal::Stale,
             404 => Refusal::Gone,
-            400 | 403 | 413 | 422 => Refusal::Invalid(status.message.clone()),
+            401 | 403 => Refusal::Forbidden(status.message.clone()),
+            400 | 413 | 422 => Refusal::Invalid(status.message.clone()),
             _ => Refusal::Later(status.message.clone()),
         }),
         Ok(Err(error)) => Err(Refusal::Later(chain(&error))),
