@@ -415,7 +415,7 @@ impl Reason {
                 "check space and rights where the table keeps its files; it is tried again by itself"
             }
             Self::TableNotFound => {
-                "set sink.schema so that the table can be made, or make it; it is looked for again by itself"
+                "make the table, or set sink.schema so that it can be made; restore one that was there before, or name the UUID of another one in sink.accept.tableUuid; it is looked for again by itself"
             }
             Self::TableRecreated => {
                 "if the new table is meant, name its UUID in sink.accept.tableUuid: rows are read from startFrom, and the old table's claim does not count for it"

@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use iceberg::TableIdent;
 use uuid::Uuid;
 
+use super::Error;
+use crate::api::Reason;
 use crate::kafka::TopicPartition;
 use crate::watermark::{Policy, Seen};
 
@@ -51,10 +54,22 @@ impl Memory {
         self.lock().table
     }
 
-    /// Whether the table was there before.
-    pub(super) fn knows_a_table(&self) -> bool {
-        let remembered = self.lock();
-        remembered.seen.is_some() || remembered.table.is_some()
+    /// Whether a table may be made where there is none.
+    ///
+    /// # Errors
+    /// It was there before.
+    pub(super) fn allow_new(&self, table: &TableIdent) -> Result<(), Error> {
+        let known = {
+            let remembered = self.lock();
+            let seen = remembered.seen.map(|seen| seen.table_uuid);
+            seen.or(remembered.table)
+        };
+        known.map_or(Ok(()), |uuid| {
+            let problem = format!(
+                "table \"{table}\" is gone from the catalog; it was there with the UUID {uuid}, and is not made again without a word"
+            );
+            Err(Error::refused(Reason::TableNotFound, problem))
+        })
     }
 
     /// The pipeline's table has this UUID; `None` says nothing.

@@ -172,7 +172,9 @@ async fn open_table(context: &Context, inquirer: &Arc<Inquirer>) -> Result<Opene
     // Its history first: a table that is not ours to go on from may have any columns.
     match side.load().await {
         // One that was there and is gone is not made again: what it held would be read again without a word.
-        Err(Error::Lake(lake::Error::NoSuchTable { .. })) if !context.memory.knows_a_table() => {}
+        Err(Error::Lake(lake::Error::NoSuchTable { table })) => {
+            context.memory.allow_new(&table)?;
+        }
         loaded => drop(loaded?),
     }
     let wanted = open::table_spec(spec);
