@@ -84,15 +84,14 @@ fn pod(workers: &Workers, settings: &Settings) -> Value {
         "priorityClassName",
         template.priority_class_name.as_ref(),
     );
-    if workers.replicas > 1 {
-        let spread = json!([{
-            "maxSkew": 1,
-            "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": selector(&workers.key.name)},
-        }]);
-        put(fields, "topologySpreadConstraints", Some(spread));
-    }
+    // Of one worker as well: else the first would restart for the second.
+    let spread = json!([{
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": selector(&workers.key.name)},
+    }]);
+    put(fields, "topologySpreadConstraints", Some(spread));
     spec
 }
 
@@ -218,7 +217,7 @@ spec:
   replicas: 1
   revisionHistoryLimit: 2
   selector:
-    matchLabels: {app.kubernetes.io/managed-by: tidemark, tidemark.dev/workers: orders-tidemark}
+    matchLabels: &own {app.kubernetes.io/managed-by: tidemark, tidemark.dev/workers: orders-tidemark}
   strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 0, maxUnavailable: 1}}
   template:
     metadata: {labels: *labels, annotations: {}}
@@ -253,6 +252,8 @@ spec:
             - {name: pipelines, mountPath: /etc/tidemark/pipelines, readOnly: true}
             - {name: tmp, mountPath: /tmp}
             - {name: secret-652f5501, mountPath: /etc/tidemark/secrets/catalog, readOnly: true}
+      topologySpreadConstraints:
+        - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: *own}}
       volumes:
         - {name: pipelines, configMap: {name: orders-tidemark}}
         - {name: tmp, emptyDir: {}}
@@ -263,6 +264,15 @@ spec:
             items: [{key: ca, path: ca}, {key: credential, path: credential}]
 ";
         assert_object(&child, expected);
+    }
+
+    /// An autoscaler that adds a worker must not stop the one that runs.
+    #[test]
+    fn number_of_workers_changes_no_pod() {
+        let template = |section: &str| {
+            deployment(&workers(section), &settings()).object["spec"]["template"].clone()
+        };
+        assert_eq!(template("{replicas: 1}"), template("{replicas: 3}"));
     }
 
     #[test]
