@@ -24,6 +24,10 @@ pub mod secret;
 /// The variable that says what is logged, as `info` or `info,tidemark::kafka=debug`.
 pub const LOG_VARIABLE: &str = "TIDEMARK_LOG";
 
+/// What is logged where nothing else is said. What the client of the API server says of each call that fails, the operator says
+/// once an outage, and counts.
+const USUAL: &str = "info,kube_client=off,kube_runtime=off";
+
 /// How log lines are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum LogFormat {
@@ -73,7 +77,7 @@ pub enum Error {
 pub fn start_logging(format: LogFormat, filter: Option<&str>) -> Result<(), Error> {
     let filter = match filter {
         Some(filter) => filter.to_owned(),
-        None => std::env::var(LOG_VARIABLE).unwrap_or_else(|_| "info".to_owned()),
+        None => std::env::var(LOG_VARIABLE).unwrap_or_else(|_| USUAL.to_owned()),
     };
     let parsed =
         EnvFilter::try_new(&filter).map_err(|source| Error::LogFilter { filter, source })?;
