@@ -24,6 +24,8 @@ mod lineage;
 mod long_faults;
 mod model;
 mod object_storage;
+mod operated;
+mod operator;
 mod pipeline;
 mod policies;
 mod policy;

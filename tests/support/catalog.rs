@@ -118,6 +118,35 @@ impl Catalog {
         }
     }
 
+    /// Takes a table out of the catalog; its files stay.
+    pub(crate) fn drop_table(&self, namespace: &str, table: &str) {
+        let path = format!("/v1/namespaces/{namespace}/tables/{table}?purgeRequested=false");
+        let (status, body) = self.request("DELETE", &path, "");
+        assert!(status == 200 || status == 204, "{status} {body}");
+    }
+
+    /// Makes an empty table that looks as another one did, by its metadata, and gives the UUID of it. Nobody has ever written to it.
+    pub(crate) fn make_alike(&self, namespace: &str, table: &str, metadata: &Value) -> String {
+        let current = &metadata["current-schema-id"];
+        let schemas = metadata["schemas"].as_array().expect("schemas");
+        let schema = schemas
+            .iter()
+            .find(|schema| schema["schema-id"] == *current);
+        let wanted = serde_json::json!({
+            "name": table,
+            "schema": schema.expect("the current schema"),
+            "partition-spec": metadata["partition-specs"][0],
+        });
+        let path = format!("/v1/namespaces/{namespace}/tables");
+        let (status, body) = self.request("POST", &path, &wanted.to_string());
+        assert_eq!(status, 200, "{body}");
+        let made: Value = serde_json::from_str(&body).expect("the catalog's JSON");
+        made["metadata"]["table-uuid"]
+            .as_str()
+            .expect("a UUID")
+            .to_owned()
+    }
+
     /// Ends the catalog as a crash would.
     pub(crate) fn kill(&self) {
         self.server

@@ -91,6 +91,17 @@ impl Kube {
         })
     }
 
+    /// A server on which one operator looks after the pipelines of all tests, with the controllers of Deployments and the like.
+    pub(crate) fn for_operators() -> &'static Self {
+        static SHARED: OnceLock<Kube> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let kube = Self::start_in(None);
+            kube.apply_definitions();
+            kube.with_controllers();
+            kube
+        })
+    }
+
     /// A server for one test, which may kill and restart it. It knows none of our custom resources yet.
     pub(crate) fn start_own() -> Self {
         Self::start_in(Some(tempfile::tempdir().expect("a folder for a server")))
