@@ -15,7 +15,7 @@ demo:
 # Unit, property and integration tests, the latter against a real Kafka broker, a real Iceberg REST catalog and a real Kubernetes API server.
 test:
 	.ci/needs test
-	tests/servers/lay kafka catalog readers spark kubernetes >/dev/null
+	tests/servers/lay kafka catalog s3 readers spark kubernetes >/dev/null
 	$(CARGO) test --locked
 
 # The long list of faults: 300 rounds, servers away for minutes, a full disk, a stepped clock. Takes twenty minutes; as root.

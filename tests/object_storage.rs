@@ -30,7 +30,7 @@ use super::support::{
     catalog::Catalog,
     certificates::{Certificates, SecretFolder},
     kafka::Broker,
-    pipeline::write,
+    pipeline::{total_records, write},
     proxy::{Fate, Proxy},
     readers::python,
     server::own_name,
@@ -131,6 +131,29 @@ fn assert_hidden(worker: &Worker, secrets: &[&str]) {
     }
 }
 
+/// A way to the store that loses every tenth request, and every tenth answer; and how many there were.
+fn lossy(store: &Store) -> (Proxy, Arc<AtomicU32>) {
+    let requests = Arc::new(AtomicU32::new(0));
+    let counter = Arc::clone(&requests);
+    let proxy = Proxy::start(store.address(), move |_| {
+        match counter.fetch_add(1, Ordering::Relaxed) % 10 {
+            4 => Fate::LostRequest,
+            9 => Fate::LostAnswer,
+            _ => Fate::Pass,
+        }
+    });
+    (proxy, requests)
+}
+
+/// Waits until a table of a REST catalog has so many rows.
+fn wait_for_rows(worker: &Worker, (catalog, namespace): (&Catalog, &str), wanted: u64) {
+    let what = format!("{wanted} rows, see {}", worker.log().display());
+    within(PATIENCE, &what, || {
+        let table = catalog.table(namespace, "rows")?;
+        (total_records(&table) >= wanted).then_some(())
+    });
+}
+
 /// A wrong key is told by its name and taken up once it is right; then every fifth request to the store or its answer is lost.
 #[test]
 fn rows_reach_a_table_in_a_store_once_through_a_wrong_key_and_lost_requests() {
@@ -139,15 +162,7 @@ fn rows_reach_a_table_in_a_store_once_through_a_wrong_key_and_lost_requests() {
     let bucket = store.bucket(test);
     let catalog =
         Catalog::start_own_with(&[&format!("s3={}", store.uri()), &format!("bucket={bucket}")]);
-    let counted = Arc::new(AtomicU32::new(0));
-    let counter = Arc::clone(&counted);
-    let proxy = Proxy::start(store.address(), move |_| {
-        match counter.fetch_add(1, Ordering::Relaxed) % 10 {
-            4 => Fate::LostRequest,
-            9 => Fate::LostAnswer,
-            _ => Fate::Pass,
-        }
-    });
+    let (proxy, requests) = lossy(store);
     let (topic, namespace) = (broker.topic(test, 2), catalog.namespace(test));
     let fields = format!(
         "type: Rest, uri: '{}', {}",
@@ -171,29 +186,12 @@ fn rows_reach_a_table_in_a_store_once_through_a_wrong_key_and_lost_requests() {
     );
     worker.wait_for_reason("CredentialsRefused", PATIENCE);
     write_key(&secrets, Key::USUAL);
-    let total = |wanted: usize| {
-        within(
-            PATIENCE,
-            &format!("{wanted} rows, see {}", worker.log().display()),
-            || {
-                let table = catalog.table(&namespace, "rows")?;
-                let total = super::support::pipeline::total_records(&table);
-                (total >= wanted as u64).then_some(())
-            },
-        );
-    };
-    for round in 1..=4 {
-        let from = round * 50;
-        write(
-            broker,
-            &topic,
-            i32::try_from(round % 2).unwrap(),
-            from..from + 50,
-        );
-        total(usize::try_from(from + 50).unwrap());
+    for (partition, from) in [(1, 50), (0, 100), (1, 150), (0, 200)] {
+        write(broker, &topic, partition, from..from + 50);
+        wait_for_rows(&worker, (&catalog, &namespace), from + 50);
     }
     assert!(
-        counted.load(Ordering::Relaxed) > 20,
+        requests.load(Ordering::Relaxed) > 20,
         "the store was hardly asked"
     );
     let table = format!("{namespace}.rows");
@@ -248,15 +246,45 @@ fn settings(
     settings
 }
 
+/// The key after the usual one.
+const NEXT: Key = Key {
+    id: "next",
+    secret: "next-secret",
+};
+
+/// The rows of a table of a SQL catalog, by its newest summary.
+fn rows_of(settings: &CatalogSettings, table: &TableIdent) -> Option<u64> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let table = runtime.block_on(async {
+        let catalog = open(settings).await.ok()?;
+        load(catalog.as_ref(), table).await.ok()
+    })?;
+    let newest = table.metadata().current_snapshot()?.clone();
+    let total = newest
+        .summary()
+        .additional_properties
+        .get("total-records")?;
+    total.parse().ok()
+}
+
+/// A reader's command, with a store of flags and a key of the environment.
+fn get(uri: &str, (bucket, endpoint): (&str, &str), secret: &str) -> std::process::Output {
+    let warehouse = format!("s3://{bucket}/warehouse");
+    Command::new(env!("CARGO_BIN_EXE_tidemark"))
+        .args(["get", "rotated.rows", "--catalog-uri", uri])
+        .args(["--warehouse", &warehouse, "--s3-endpoint", endpoint])
+        .args(["--s3-region", "us-east-1", "--s3-path-style"])
+        .env("AWS_ACCESS_KEY_ID", NEXT.id)
+        .env("AWS_SECRET_ACCESS_KEY", secret)
+        .output()
+        .unwrap()
+}
+
 /// The store takes the new key alone from one moment to the next; nothing is lost or doubled, and readers' commands work with the
 /// variables of the environment.
 #[test]
 fn a_rotated_key_is_taken_up_while_rows_go_on() {
     let test = "rotated";
-    const NEXT: Key = Key {
-        id: "next",
-        secret: "next-secret",
-    };
     let broker = Broker::shared();
     let store = Store::start_own(Key::USUAL);
     let bucket = store.bucket(test);
@@ -278,24 +306,10 @@ fn a_rotated_key_is_taken_up_while_rows_go_on() {
     let own = settings(folder.path(), &bucket, &store.uri(), &secrets);
     let ident = TableIdent::from_strs(["rotated", "rows"]).unwrap();
     let total = |wanted: u64| {
-        within(
-            PATIENCE,
-            &format!("{wanted} rows, see {}", worker.log().display()),
-            || {
-                let runtime = tokio::runtime::Runtime::new().unwrap();
-                let table = runtime.block_on(async {
-                    let catalog = open(&own).await.ok()?;
-                    load(catalog.as_ref(), &ident).await.ok()
-                })?;
-                let newest = table.metadata().current_snapshot()?.clone();
-                let total = newest
-                    .summary()
-                    .additional_properties
-                    .get("total-records")?
-                    .parse::<u64>();
-                (total.ok()? >= wanted).then_some(())
-            },
-        );
+        let what = format!("{wanted} rows, see {}", worker.log().display());
+        within(PATIENCE, &what, || {
+            (rows_of(&own, &ident)? >= wanted).then_some(())
+        });
     };
     total(100);
     store.take_only(NEXT);
@@ -308,37 +322,15 @@ fn a_rotated_key_is_taken_up_while_rows_go_on() {
     assert_eq!(read, (0..200).collect::<Vec<_>>());
     assert_hidden(&worker, &[Key::USUAL.secret, NEXT.secret]);
 
-    let warehouse = format!("s3://{bucket}/warehouse");
     let endpoint = store.uri();
-    let get = |secret: &str| {
-        Command::new(env!("CARGO_BIN_EXE_tidemark"))
-            .args([
-                "get",
-                "rotated.rows",
-                "--catalog-uri",
-                &uri,
-                "--warehouse",
-                &warehouse,
-            ])
-            .args([
-                "--s3-endpoint",
-                &endpoint,
-                "--s3-region",
-                "us-east-1",
-                "--s3-path-style",
-            ])
-            .env("AWS_ACCESS_KEY_ID", NEXT.id)
-            .env("AWS_SECRET_ACCESS_KEY", secret)
-            .output()
-            .unwrap()
-    };
-    let got = get(NEXT.secret);
+    let place = (bucket.as_str(), endpoint.as_str());
+    let got = get(&uri, place, NEXT.secret);
     assert!(
         got.status.success(),
         "{}",
         String::from_utf8_lossy(&got.stderr)
     );
-    let refused = get("wrong-secret");
+    let refused = get(&uri, place, "wrong-secret");
     let told = String::from_utf8_lossy(&refused.stderr);
     assert!(
         !refused.status.success() && told.contains("SignatureDoesNotMatch"),
@@ -378,14 +370,7 @@ fn vended_keys_open_a_store_with_a_certificate_of_ones_own() {
     secrets.write("store-ca", "ca.crt", &theirs.read("ca.pem"));
     worker.wait_for_reason("CertificateUntrusted", PATIENCE);
     secrets.write("store-ca", "ca.crt", &ours.read("ca.pem"));
-    within(
-        PATIENCE,
-        &format!("rows, see {}", worker.log().display()),
-        || {
-            let table = catalog.table(&namespace, "rows")?;
-            (super::support::pipeline::total_records(&table) >= 100).then_some(())
-        },
-    );
+    wait_for_rows(&worker, (&catalog, &namespace), 100);
     let table = format!("{namespace}.rows");
     let read = ids(
         &["--uri", &catalog.uri(), "--table", &table],

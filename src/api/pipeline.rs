@@ -230,7 +230,7 @@ pub struct KafkaSecuritySpec {
     validation = Rule::new("!has(self.keyPasswordRef) || has(self.keyRef)").message("keyPasswordRef goes with keyRef")
 )]
 pub struct KafkaTlsSpec {
-    /// The secret with the certificates that may have signed a broker's, in PEM. By default those of the system; the image has none.
+    /// The secret with the certificates that may have signed a broker's, in PEM. By default the usual ones, which the image has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SecretRefSpec>")]
     pub ca_ref: Option<SecretRef>,
@@ -431,7 +431,7 @@ pub struct CatalogSpec {
 pub struct StorageSpec {
     /// Where it is, as `https://s3.example.org:9000`. By default what the catalog says, else Amazon's own in the region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 8, max = 2048), regex(pattern = r"^https?://[^@\s]+$"))]
+    #[schemars(length(min = 1, max = 2048), regex(pattern = r"^https?://[^@\s]+$"))]
     pub endpoint: Option<String>,
     /// The region that requests are signed for, as `eu-central-1`. By default what the catalog says, else the variable `AWS_REGION`, else with an endpoint `us-east-1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
