@@ -10,11 +10,12 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Unit,
 };
+use strum::{EnumIter, IntoEnumIterator};
 
 use crate::process::Metrics;
 
 /// Why a status was not written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue, EnumIter)]
 pub enum Dropped {
     /// Too many waited.
     Full,
@@ -27,7 +28,7 @@ pub enum Dropped {
 }
 
 /// How asking a worker ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelValue, EnumIter)]
 pub enum Polled {
     /// With what it does.
     Answered,
@@ -80,6 +81,13 @@ impl Counts {
     #[must_use]
     pub fn register(metrics: &Metrics) -> Self {
         let counts = Self::default();
+        // An alarm on a series that is absent would never come.
+        for reason in Dropped::iter() {
+            drop(counts.dropped.get_or_create(&Why { reason }));
+        }
+        for outcome in Polled::iter() {
+            drop(counts.polls.get_or_create(&Outcome { outcome }));
+        }
         metrics.register(|registry| {
             let mut plain = |name: &str, help: &str, counter: &Counter| {
                 registry.register(name, help, counter.clone());

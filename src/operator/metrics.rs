@@ -201,3 +201,26 @@ impl OperatorMetrics {
         self.leader.set(i64::from(leads));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{operator::counts::Counts, process::Metrics};
+
+    /// Who writes an alarm sees its series before anything has gone wrong.
+    #[test]
+    fn series_are_there_from_the_start() {
+        let metrics = Metrics::default();
+        metrics.register(OperatorMetrics::register);
+        let _ = Counts::register(&metrics);
+        let text = metrics.encode();
+        for series in [
+            "operator_undecodable{kind=\"IngestionPolicy\"} 0",
+            "operator_pipelines{condition=\"Ready\",status=\"False\"} 0",
+            "status_writes_dropped_total{reason=\"Full\"} 0",
+            "worker_polls_total{outcome=\"Unreachable\"} 0",
+        ] {
+            assert!(text.contains(series), "{series}\n{text}");
+        }
+    }
+}

@@ -125,3 +125,82 @@ impl Index {
         self.namespaces.remove(name);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::Reason,
+        operator::{policy::ReadPolicy, status::Trouble},
+    };
+
+    fn pipeline(name: &str, team: &str) -> IngestionPipeline {
+        let text = format!(
+            "
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata: {{name: {name}, namespace: shop, uid: uid-{name}, labels: {{team: {team}}}}}
+spec:
+  source: {{format: DebeziumJson, kafka: {{bootstrapServers: 'k:1', topics: [a]}}}}
+  sink: {{table: shop.{name}, catalog: {{type: Rest, uri: 'http://c'}}}}
+"
+        );
+        serde_yaml::from_str(&text).unwrap()
+    }
+
+    fn policy(mode: &str) -> ReadPolicy {
+        let text = format!(
+            "{{apiVersion: tidemark.dev/v1alpha1, kind: IngestionPolicy, metadata: {{name: gold}}, spec: {{mode: {mode}, selector: {{matchLabels: {{team: a}}}}}}}}"
+        );
+        serde_yaml::from_str(&text).unwrap()
+    }
+
+    fn apply(index: &mut Index, policy: ReadPolicy) -> Vec<Task> {
+        match policy {
+            ReadPolicy::Whole(policy) => index.apply_policy(*policy),
+            ReadPolicy::Unread(policy) => index.apply_unread_policy(*policy),
+        }
+    }
+
+    /// A policy that counts, cannot be read for a while, counts again and goes: each time whoever it selects is looked at.
+    #[test]
+    fn unreadable_policy_hinders_whom_it_selects_until_it_can_be_read() {
+        let mut index = Index::default();
+        index.apply_pipeline(pipeline("a", "a"));
+        index.apply_pipeline(pipeline("b", "b"));
+        let (a, b) = (Key::new("shop", "a"), Key::new("shop", "b"));
+        let selected = [Task::Pipeline(a.clone())];
+        assert_eq!(apply(&mut index, policy("Enforce")), selected);
+        assert_eq!(
+            (index.hindrance(&a), index.policies().sorted().len()),
+            (None, 1)
+        );
+
+        assert_eq!(apply(&mut index, policy("Later")), selected);
+        let Some(Trouble { reason, message }) = index.hindrance(&a) else {
+            panic!("nothing hinders it");
+        };
+        assert_eq!(reason, Reason::PolicyUnreadable);
+        assert!(
+            message.contains("\"gold\"") && message.contains("Later"),
+            "{message}"
+        );
+        assert_eq!(
+            (index.hindrance(&b), index.policies().sorted().len()),
+            (None, 0)
+        );
+        assert_eq!(index.all_undecodable().count(), 1);
+
+        assert_eq!(apply(&mut index, policy("Audit")), selected);
+        assert_eq!(
+            (index.hindrance(&a), index.all_undecodable().count()),
+            (None, 0)
+        );
+        apply(&mut index, policy("Later"));
+        assert_eq!(index.delete_policy("gold"), selected);
+        assert_eq!(
+            (index.hindrance(&a), index.all_undecodable().count()),
+            (None, 0)
+        );
+    }
+}
