@@ -66,7 +66,7 @@ const AT_ONCE: usize = 32;
 const AGAIN_AFTER: Duration = Duration::from_secs(4);
 
 /// How soon one that was forbidden: a missing right is given by a person.
-const FORBIDDEN_AGAIN_AFTER: Duration = Duration::from_secs(30);
+const FORBIDDEN_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 /// A status to be written.
 #[derive(Debug, Clone, PartialEq)]
