@@ -11,13 +11,14 @@ use kube::{
     Client,
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
+use strum::{EnumMessage, IntoEnumIterator};
 use tokio::{sync::mpsc, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::{Key, counts::Counts, lease::Leadership, status};
 use crate::{
-    api::{schema::ConditionStatus, status::IngestionPipelineStatus},
+    api::{condition::ConditionType, schema::ConditionStatus, status::IngestionPipelineStatus},
     process::clock::Clock,
     sensor::chain,
 };
@@ -76,7 +77,11 @@ pub fn notices(
                 after.reason.clone()
             },
             action: kind,
-            note: after.message.clone(),
+            note: if after.message.is_empty() {
+                meaning(kind, after.status)
+            } else {
+                after.message.clone()
+            },
         })
     });
     let withdrawn = old
@@ -89,6 +94,16 @@ pub fn notices(
         note: format!("the claim up to {} does not count any more", before.0),
     });
     told.chain(withdrawn).collect()
+}
+
+/// What yes means, for an answer that has nothing to add: an Event without words says little to whoever reads it.
+fn meaning(kind: &str, answer: ConditionStatus) -> String {
+    let known = ConditionType::iter().find(|known| <&str>::from(*known) == kind);
+    let meant = known.filter(|_| answer == ConditionStatus::True);
+    meant
+        .and_then(|known| known.get_documentation())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Whether an answer is what one hopes for.
@@ -276,6 +291,15 @@ mod tests {
         );
         // Advancing goes on with Ready, for the same reason.
         assert_eq!(reasons(Some(&other), &well), [(true, "ReadyTrue".into())]);
+    }
+
+    #[test]
+    fn good_news_has_words_too() {
+        let mut well = status(&[("Ready", YES, "AsExpected")]);
+        well.conditions[0].message.clear();
+        let down = status(&[("Ready", NO, "BrokerUnreachable")]);
+        let told = notices(Some(&down), &well);
+        assert_eq!(told[0].note, "Rows are read and committed.");
     }
 
     #[test]
