@@ -267,8 +267,13 @@ fn rows_of(settings: &CatalogSettings, table: &TableIdent) -> Option<u64> {
     total.parse().ok()
 }
 
-/// A reader's command, with a store of flags and a key of the environment.
-fn get(uri: &str, (bucket, endpoint): (&str, &str), secret: &str) -> std::process::Output {
+/// A reader's command, with a store of flags and a key of the environment; the variables of `nowhere` name what is not there.
+fn get(
+    uri: &str,
+    (bucket, endpoint): (&str, &str),
+    secret: &str,
+    nowhere: &[&str],
+) -> std::process::Output {
     let warehouse = format!("s3://{bucket}/warehouse");
     Command::new(env!("CARGO_BIN_EXE_tidemark"))
         .args(["get", "rotated.rows", "--catalog-uri", uri])
@@ -276,6 +281,7 @@ fn get(uri: &str, (bucket, endpoint): (&str, &str), secret: &str) -> std::proces
         .args(["--s3-region", "us-east-1", "--s3-path-style"])
         .env("AWS_ACCESS_KEY_ID", NEXT.id)
         .env("AWS_SECRET_ACCESS_KEY", secret)
+        .envs(nowhere.iter().map(|variable| (variable, "/nowhere")))
         .output()
         .unwrap()
 }
@@ -324,19 +330,25 @@ fn a_rotated_key_is_taken_up_while_rows_go_on() {
 
     let endpoint = store.uri();
     let place = (bucket.as_str(), endpoint.as_str());
-    let got = get(&uri, place, NEXT.secret);
+    let got = get(&uri, place, NEXT.secret, &[]);
     assert!(
         got.status.success(),
         "{}",
         String::from_utf8_lossy(&got.stderr)
     );
-    let refused = get(&uri, place, "wrong-secret");
+    let refused = get(&uri, place, "wrong-secret", &[]);
     let told = String::from_utf8_lossy(&refused.stderr);
     assert!(
         !refused.status.success() && told.contains("SignatureDoesNotMatch"),
         "{told}"
     );
     assert!(!told.contains("wrong-secret"), "{told}");
+    let bare = get(&uri, place, NEXT.secret, &["SSL_CERT_FILE", "SSL_CERT_DIR"]);
+    let told = String::from_utf8_lossy(&bare.stderr);
+    assert!(
+        told.contains("name a file") && !told.contains("panicked"),
+        "{told}"
+    );
 }
 
 /// The keys come with the table; the store's certificate is signed by an authority that only the secret names.

@@ -16,7 +16,7 @@ use reqsign_aws_v4::Credential;
 use reqsign_core::{ProvideCredentialChain, ProvideCredentialDyn};
 
 use super::fault::from_store;
-use super::trust::Trust;
+use super::trust::{Trust, has_roots};
 use crate::api::worker;
 
 /// Time a request without a body may take, and time until something of a body must have moved. The client's own ten seconds for
@@ -113,6 +113,8 @@ impl Access {
                 "sink.catalog.storage.region is missing, and the catalog and AWS_REGION do not say it either; set it to the bucket's region",
             ));
         }
+        has_roots()
+            .map_err(|problem| iceberg::Error::new(ErrorKind::FeatureUnsupported, problem))?;
         let chain = ProvideCredentialChain::new().push(Arc::clone(&self.credentials));
         let mut store = S3::default()
             .bucket(name)

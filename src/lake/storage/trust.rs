@@ -3,7 +3,7 @@
 //! The roots are those that browsers have, built in, so that an image needs none of its own, and beside them the certificates
 //! of `caRef`. These are read again with each request: a changed file is in force with the next one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::stream;
@@ -96,6 +96,16 @@ impl HttpFetch for Trust {
                     .set_source(error)
             })
     }
+}
+
+/// Whether `opendal` 0.57 can be used at all: it makes a client of its own before it takes another one, and one without any
+/// certificate of the system ends the program. Goes with the version that asks before.
+pub(super) fn has_roots() -> Result<(), &'static str> {
+    static MADE: LazyLock<bool> =
+        LazyLock::new(|| reqwest_opendal::Client::builder().build().is_ok());
+    let missing = "this system has no certificates of authorities, without which no store is opened; \
+                   install ca-certificates, or name a file with them in the variable SSL_CERT_FILE";
+    MADE.then_some(()).ok_or(missing)
 }
 
 /// How long the body is, where that can be held against what comes.
