@@ -1,7 +1,7 @@
 //! The operator with thousands of pipelines: cold start, steady state, the turn of the hour, waves, a killed leader, readers.
 //!
 //! `cargo bench --bench fleet -- [--sizes 1000,10000] [--only cold,steady,hour,leader,polls,policy,upgrade] [--steady 300]
-//! [--takeover 10] [--store FOLDER]`. Real are etcd, the API server and the operator, which is the built program with the rights of
+//! [--takeover 10] [--store FOLDER] [--program tidemark]`. Real are etcd, the API server and the operator, which is the built program with the rights of
 //! the chart. No controller manager and no kubelet runs: children and pods are made beforehand, and what those two would do is done
 //! here. The workers are one server in this process that answers with the project's own types.
 //!
@@ -74,7 +74,12 @@ async fn run(size: usize, folder: &Path, arguments: &Arguments) {
     tokio::spawn(workers::serve(listener, Arc::clone(&workers)));
     let seen = Seen::start(&client, clock.clone());
     let takeover = Duration::from_secs(arguments.number("takeover", 10));
+    let program = match arguments.text("program") {
+        "" => env!("CARGO_BIN_EXE_tidemark"),
+        program => program,
+    };
     let bench = Bench {
+        program: program.into(),
         kubelet: Kubelet::start(client.clone(), Arc::clone(&workers), takeover),
         kubeconfig: cluster.operator(),
         cluster,

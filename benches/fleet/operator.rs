@@ -31,12 +31,21 @@ pub(crate) struct Operator {
     client: reqwest::Client,
 }
 
+/// What is started.
+pub(crate) struct Start<'a> {
+    pub(crate) program: &'a Path,
+    pub(crate) name: &'a str,
+    pub(crate) image: &'a str,
+    pub(crate) folder: &'a Path,
+}
+
 impl Operator {
     /// Starts one as the chart would.
-    pub(crate) fn start(kubeconfig: &Path, name: &str, image: &str, folder: &Path) -> Self {
-        let log = folder.join(format!("{name}.log"));
-        let child = Command::new(env!("CARGO_BIN_EXE_tidemark"))
-            .args(["operator", "--worker-image", image])
+    pub(crate) fn start(kubeconfig: &Path, start: &Start<'_>) -> Self {
+        let Start { program, name, .. } = start;
+        let log = start.folder.join(format!("{name}.log"));
+        let child = Command::new(program)
+            .args(["operator", "--worker-image", start.image])
             .args(["--operator-namespace", SYSTEM, "--lease", OPERATOR])
             .args(["--pod-name", name, "--log-format", "json"])
             .args(["--admin", "127.0.0.1:0", "--readers", "127.0.0.1:0"])

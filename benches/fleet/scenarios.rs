@@ -18,7 +18,7 @@ use tidemark::{api::policy::IngestionPolicy, process::clock::Clock};
 use super::{
     cluster::Cluster,
     kubelet::Kubelet,
-    operator::{Metrics, Operator},
+    operator::{Metrics, Operator, Start},
     seen::Seen,
     setup::IMAGE,
     workers::{Workers, commit_after},
@@ -42,6 +42,7 @@ pub(crate) struct Bench {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
     pub(crate) folder: PathBuf,
+    pub(crate) program: PathBuf,
     pub(crate) kubeconfig: PathBuf,
     pub(crate) clock: Clock,
     pub(crate) workers: Arc<Workers>,
@@ -66,7 +67,13 @@ impl Bench {
     }
 
     fn start(&self, name: &str, image: &str) -> Operator {
-        Operator::start(&self.kubeconfig, name, image, &self.folder)
+        let start = Start {
+            program: &self.program,
+            name,
+            image,
+            folder: &self.folder,
+        };
+        Operator::start(&self.kubeconfig, &start)
     }
 
     fn since(&self, at: Duration) -> Duration {

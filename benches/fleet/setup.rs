@@ -13,10 +13,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tidemark::{
-    api::{pipeline::IngestionPipeline, quantity::instant},
+    api::{pipeline::IngestionPipeline, quantity::instant, status::IngestionPipelineStatus},
     operator::{
         Key,
-        apply::Applier,
+        apply::{self, Applier},
         build::{
             Child, Kind, Settings, WORKERS_LABEL, Workers as Set, build, dedicated_name, entries,
             network_policy, selector_text,
@@ -32,7 +32,7 @@ use tidemark::{
 
 use super::{
     cluster::{DEPLOYMENT, POD, SYSTEM, objects},
-    workers::{Worker, Workers, address},
+    workers::{Worker, Workers, address, table_uuid},
 };
 
 /// How many namespaces they lie in.
@@ -43,6 +43,12 @@ const AT_ONCE: usize = 24;
 
 /// How long ago the children were last changed: long enough that no wave remembers it.
 const AGE: Duration = Duration::from_hours(48);
+
+/// How often a call is repeated for which the API server had no time.
+const TRIES: u32 = 60;
+
+/// How long it is left alone before.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The image of the workers at first.
 pub(crate) const IMAGE: &str = "registry.example/tidemark:1";
@@ -81,7 +87,7 @@ pub(crate) async fn fill(client: &Client, size: usize) {
         let account = json!({"metadata": {"name": "default", "namespace": name}});
         let kind = ("", "v1", "ServiceAccount", "serviceaccounts");
         make(client, Some(&name), kind, account).await;
-        apply(&applier, &network_policy(&name, &settings(IMAGE))).await;
+        write(&applier, &network_policy(&name, &settings(IMAGE))).await;
     }
     let all = stream::iter(0..size);
     all.for_each_concurrent(AT_ONCE, |number| pipeline(client, &applier, number))
@@ -96,10 +102,23 @@ async fn pipeline(client: &Client, applier: &Applier, number: usize) {
         field_manager: Some("kubectl-create".to_owned()),
         ..PostParams::default()
     };
-    let made = api.create(&by_a_person, &asked).await.expect("a pipeline");
-    let set = planned(&made).1;
+    let made = match api.create(&by_a_person, &asked).await {
+        Ok(made) => made,
+        // Made, or not, when the server had no time to say so.
+        Err(_) => {
+            patient(|| async {
+                let found = api.get_opt(&key.name).await?;
+                match found {
+                    Some(found) => Ok(found),
+                    None => api.create(&by_a_person, &asked).await,
+                }
+            })
+            .await
+        }
+    };
+    let set = planned(made, number).1;
     for child in build(&set, &settings(IMAGE)) {
-        let object = apply(applier, &child).await;
+        let object = write(applier, &child).await;
         if child.kind == Kind::Deployment {
             let ready = deployment_status(object.metadata.generation.unwrap_or(1), 1);
             deployment_is(client, &set.key, ready).await;
@@ -114,10 +133,14 @@ async fn pipeline(client: &Client, applier: &Applier, number: usize) {
     }
 }
 
-/// What the operator plans for a pipeline without policies.
-fn planned(pipeline: &IngestionPipeline) -> (Plan, Set) {
-    let decision = decide(pipeline, &Labels::new(), &Policies::default());
-    let plan = plan(pipeline, &decision, None, None);
+/// What the operator plans for a pipeline without policies, whose table it has seen.
+fn planned(mut pipeline: IngestionPipeline, number: usize) -> (Plan, Set) {
+    pipeline.status = Some(IngestionPipelineStatus {
+        table_uuid: Some(table_uuid(number)),
+        ..IngestionPipelineStatus::default()
+    });
+    let decision = decide(&pipeline, &Labels::new(), &Policies::default());
+    let plan = plan(&pipeline, &decision, None, None);
     assert_eq!(plan.accepted, Ok(()));
     let entry = plan.wanted.clone().expect("something to run");
     let key = Key::new(
@@ -182,17 +205,45 @@ async fn make(
     object["kind"] = name.into();
     let object: DynamicObject = serde_json::from_value(object).expect("an object");
     let api = objects(client, namespace, kind);
-    let made = api.create(&PostParams::default(), &object).await;
-    made.expect("an object that the API server takes");
+    let usual = PostParams::default();
+    patient(|| async {
+        match api.create(&usual, &object).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            made => made.map(drop),
+        }
+    })
+    .await;
 }
 
-async fn apply(applier: &Applier, child: &Child) -> DynamicObject {
+async fn write(applier: &Applier, child: &Child) -> DynamicObject {
     let mark = Changed {
         at_us: Clock::system().now_us() - tidemark::process::clock::micros(AGE),
         was_ready: false,
     };
+    for _ in 0..TRIES {
+        match applier.apply(child, Some(mark)).await {
+            Err(apply::Error::Unavailable { .. }) => Clock::system().sleep(PAUSE).await,
+            written => return written.expect("a child that the API server takes"),
+        }
+    }
     let written = applier.apply(child, Some(mark)).await;
-    written.expect("a child that the API server takes")
+    written.expect("an API server that finds the time")
+}
+
+/// Calls again while the server has no time: a machine that others use, too, may keep it waiting for its disk.
+async fn patient<T, F>(call: impl Fn() -> F) -> T
+where
+    F: Future<Output = kube::Result<T>>,
+{
+    for _ in 0..TRIES {
+        match call().await {
+            Err(kube::Error::Api(status)) if status.code >= 500 || status.code == 429 => {
+                Clock::system().sleep(PAUSE).await;
+            }
+            answer => return answer.expect("a call that the API server takes"),
+        }
+    }
+    call().await.expect("an API server that finds the time")
 }
 
 /// What a Deployment says of itself with this many pods of its newest template, all ready.
@@ -221,10 +272,8 @@ pub(crate) fn deployment_status(generation: i64, ready: u32) -> Value {
 pub(crate) async fn deployment_is(client: &Client, key: &Key, status: Value) {
     let api = objects(client, Some(&key.namespace), DEPLOYMENT);
     let patch = Patch::Merge(json!({"status": status}));
-    let patched = api
-        .patch_status(&key.name, &PatchParams::default(), &patch)
-        .await;
-    patched.expect("a status that the API server takes");
+    let usual = PatchParams::default();
+    patient(|| api.patch_status(&key.name, &usual, &patch)).await;
 }
 
 /// Makes the pod of a Deployment, as its controllers and a kubelet do: it runs at once.
@@ -269,10 +318,8 @@ pub(crate) async fn pod_starts(
     });
     let api = objects(client, Some(&namespace), POD);
     let patch = Patch::Merge(json!({"status": status}));
-    let patched = api
-        .patch_status(name, &PatchParams::default(), &patch)
-        .await;
-    patched.expect("a status that the API server takes");
+    let usual = PatchParams::default();
+    patient(|| api.patch_status(name, &usual, &patch)).await;
 }
 
 /// The workers of all pipelines that are there.
@@ -334,10 +381,11 @@ pub(crate) async fn tell(client: &Client, workers: &Workers) {
 async fn tell_one(client: &Client, workers: &Workers, number: usize) {
     let worker = &workers.all()[number];
     let api: Api<IngestionPipeline> = Api::namespaced(client.clone(), &worker.key.namespace);
-    let seen = api.get(&worker.key.name).await.expect("a pipeline");
-    let (plan, set) = planned(&seen);
+    let seen = patient(|| api.get(&worker.key.name)).await;
+    let generation = seen.metadata.generation.unwrap_or_default();
+    let (plan, set) = planned(seen, number);
     let reconciled = Reconciled {
-        generation: seen.metadata.generation.unwrap_or_default(),
+        generation,
         accepted: Ok(()),
         applied: Ok(()),
         pending: None,
@@ -378,8 +426,6 @@ async fn tell_one(client: &Client, workers: &Workers, number: usize) {
         "status": told,
     });
     let by_the_operator = PatchParams::apply(FIELD_MANAGER).force();
-    let patched = api
-        .patch_status(&worker.key.name, &by_the_operator, &Patch::Apply(object))
-        .await;
-    patched.expect("a status that the API server takes");
+    let (name, patch) = (&worker.key.name, Patch::Apply(object));
+    patient(|| api.patch_status(name, &by_the_operator, &patch)).await;
 }

@@ -280,7 +280,8 @@ fn commit_id(number: usize, commit_us: i64) -> Uuid {
     Builder::from_unix_timestamp_millis(at_ms, &tail(number)).into_uuid()
 }
 
-fn table_uuid(number: usize) -> Uuid {
+/// What tells the table of a pipeline from others.
+pub(crate) fn table_uuid(number: usize) -> Uuid {
     Builder::from_unix_timestamp_millis(1_700_000_000_000, &tail(number)).into_uuid()
 }
 
