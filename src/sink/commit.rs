@@ -26,6 +26,7 @@ use super::standing::Leave;
 use crate::api::Reason;
 use crate::api::worker::{OnRollback, SinkAccept};
 use crate::lake::commit::{Append, commit, commit_by_hand};
+use crate::lake::lineage::{End, Lineage};
 use crate::lake::orphans::COMMIT_WITHIN;
 use crate::lake::raw::RawCommitter;
 use crate::lake::{self, catalog, writer};
@@ -200,7 +201,7 @@ impl TableSide {
             Err(error) => return Err(error),
         };
         // A roll-back, or a table that begins anew: what was read belongs to another history.
-        if loaded.is_for_opening() && !errand.opens {
+        if (loaded.is_for_opening() && !errand.opens) || is_gone(&loaded.lineage, errand) {
             return Err(Error::RolledBack {
                 table: self.ident.to_string(),
             });
@@ -359,6 +360,16 @@ impl TableSide {
             tracing::warn!(table = %self.ident, %error, "files of a dropped batch remain");
         }
     }
+}
+
+/// Whether the history is gone that the rows of an errand were read on: another worker has taken up a roll-back behind it. Where a
+/// partition stands as it did, the fence would let them pass, although what was known of the partition there is not known here.
+fn is_gone(lineage: &Lineage, errand: &Errand) -> bool {
+    let read_on = errand.batch.as_ref().and(errand.derived_from);
+    // What has expired is older than what is left.
+    let oldest = lineage.own().last().and_then(|own| own.commit_id);
+    let is_left = |id: Uuid| lineage.end == End::First || oldest < Some(id);
+    read_on.is_some_and(|id| is_left(id) && lineage.find(id).is_none())
 }
 
 /// A commit whose answer was lost, found on the table.

@@ -30,7 +30,7 @@ pub(crate) struct Errand {
     pub anchors: Vec<Anchor>,
     /// Partitions that go on somewhere else.
     pub jumps: Vec<Jump>,
-    /// The newest commit of the state that anchors and jumps were derived from.
+    /// The newest commit of the state that anchors and jumps were derived from, or that rows were read on.
     pub derived_from: Option<Uuid>,
     /// Topics that the specification no longer names.
     pub retired: Vec<String>,

@@ -11,7 +11,7 @@
 //!   again.
 
 use super::claim::Claim;
-use super::contract::{BadValue, TableClaim, read_properties, read_summary};
+use super::contract::{BadValue, TableClaim, read_properties, read_summary_claim};
 use super::lineage::{Ancestor, Picked, TableView};
 use super::state::CompleteFrom;
 
@@ -111,8 +111,8 @@ pub fn read_claim(table: &TableView<'_>) -> Reading {
         let snapshot_id = copy.snapshot_id;
         return held(Held::CherryPicked { snapshot_id }, Some(property));
     }
-    let claim = match read_summary(&table.lineage.snapshots[newest].summary) {
-        Ok(Some(summary)) => summary.table_claim(),
+    let claim = match read_summary_claim(&table.lineage.snapshots[newest].summary) {
+        Ok(Some(claim)) => claim,
         Ok(None) => return held(Held::NotInAncestry, Some(property)),
         Err(bad) => return held(Held::Unreadable(bad), Some(property)),
     };

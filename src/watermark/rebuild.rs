@@ -4,7 +4,7 @@
 //! unknown, and edges where they were published.
 
 use super::codec::Unreadable;
-use super::contract::{BadValue, OwnSummary, read_summary};
+use super::contract::{BadValue, OFFSETS, OwnSummary, read_summary};
 use super::frontier::TopicState;
 use super::lineage::Ancestor;
 use super::standing::Obstacle;
@@ -60,6 +60,12 @@ pub(super) fn fold(base: Option<State>, summaries: &[OwnSummary], cut: bool) -> 
     });
     for summary in summaries {
         state.apply(&summary.record, cut_us);
+        // Of very many topics a summary has the ids of some.
+        for (topic, id) in &summary.offsets.topic_ids {
+            if let Some(known) = state.topics.get_mut(topic) {
+                known.id = Some(*id);
+            }
+        }
     }
     state.published = newest.published.clone();
     for ((topic, partition), (next_offset, leader_epoch)) in &newest.offsets.next {
@@ -78,6 +84,22 @@ pub(super) fn fold(base: Option<State>, summaries: &[OwnSummary], cut: bool) -> 
         keep_edges(&mut state, newest);
     }
     state
+}
+
+/// Whether a state has the id of each topic that has one: without it a topic made anew would be taken for the one before.
+pub(super) fn check_ids(state: &State, newest: &OwnSummary) -> Result<(), Obstacle> {
+    let mut left_out = newest.offsets.ids_left_out.iter();
+    let unknown = |topic: &&String| state.topics.get(*topic).is_some_and(|of| of.id.is_none());
+    match left_out.find(unknown) {
+        None => Ok(()),
+        Some(_) => Err(Obstacle::Damaged {
+            writer: newest.writer.clone(),
+            source: BadValue::Packed {
+                name: OFFSETS.to_owned(),
+                source: Unreadable::Damaged,
+            },
+        }),
+    }
 }
 
 /// What the lost part of the chain would have said of complete-from and gaps is taken from what was published.

@@ -26,7 +26,7 @@ use super::contract::{BadValue, TableClaim, read_properties, state_property};
 use super::epoch::StepCause;
 use super::event_time::{SECOND_US, floor_second};
 use super::lineage::{Ancestor, Picked, TableView};
-use super::rebuild::{brought_forward, fold, readable};
+use super::rebuild::{brought_forward, check_ids, fold, readable};
 use super::standing::{Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing};
 use super::state::State;
 use super::writers::is_vouched;
@@ -110,14 +110,14 @@ fn stand_on_summaries(
         });
     }
     let Some(lost) = lost else {
-        return Ok(going_on(
-            brought_forward(state, own, &summaries, cut),
-            table,
-            true,
-        ));
+        let state = brought_forward(state, own, &summaries, cut);
+        check_ids(&state, newest)?;
+        return Ok(going_on(state, table, true));
     };
+    let restored = fold(None, &summaries, cut);
+    check_ids(&restored, newest)?;
     let mut going_on = Box::new(GoingOn {
-        state: fold(None, &summaries, cut),
+        state: restored,
         rebuilt: true,
         differs: true,
         rolled_back: Some(RolledBack {
@@ -336,9 +336,12 @@ impl Known {
     }
 
     fn begins(&self, kept: Option<State>) -> Standing {
+        // Where the state was lost, only what was rebuilt from the summaries knows how far it had got.
+        let epoch = kept.as_ref().map_or(0, |kept| kept.published.epoch);
+        let claimed_us = kept.as_ref().and_then(claimed_or_reopened);
         Standing::Begins(Beginning {
-            last_epoch: self.last_epoch(),
-            claimed_us: self.claimed_us(),
+            last_epoch: self.last_epoch().max(epoch),
+            claimed_us: self.claimed_us().max(claimed_us),
             kept: kept.map(Box::new),
         })
     }

@@ -9,11 +9,13 @@
 //! A writer that is drained no longer holds the claim, and may not commit. What is missing of it stays missing: its gaps and
 //! its complete-from count on.
 
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 
 use super::claim::Claim;
 use super::codec::Unreadable;
-use super::contract::{BadValue, read_summary, seen_by, state_property, writer_of};
+use super::contract::{BadValue, WRITER, read_summary, seen_by, state_property, writer_of};
 use super::event_time::Bounds;
 use super::lineage::{Ancestor, TableView};
 use super::order::MAX_RETRACTED;
@@ -46,18 +48,18 @@ impl Peer {
     }
 }
 
-/// The other writers of a table, by name. States that are those of another table or ref are none of this one's.
+/// The other writers of a table, by name: those with a state, and those whose commits are there, since a state can be lost. States and
+/// commits that are those of another table or ref are none of this one's.
 ///
 /// # Errors
 /// The state of one cannot be read, and no summary of it is on record: the table's claim cannot be worked out.
 pub fn peers(own: &str, table: &TableView<'_>) -> Result<Vec<Peer>, BadValue> {
-    let mut writers: Vec<&str> = table
-        .properties
-        .keys()
-        .filter_map(|key| writer_of(key))
-        .collect();
-    writers.retain(|writer| *writer != own);
-    writers.sort_unstable();
+    let named = table.properties.keys().filter_map(|key| writer_of(key));
+    let snapshots = table.lineage.snapshots.iter();
+    let commits = snapshots.filter(|snapshot| snapshot.is_own());
+    let seen = commits.filter_map(|commit| commit.summary.get(WRITER).map(String::as_str));
+    let mut writers: BTreeSet<&str> = named.chain(seen).collect();
+    writers.remove(own);
     let all = writers.into_iter().map(|writer| peer(writer, table));
     all.filter_map(Result::transpose).collect()
 }
@@ -101,6 +103,9 @@ fn peer(writer: &str, table: &TableView<'_>) -> Result<Option<Peer>, BadValue> {
             source: Unreadable::Damaged,
         });
     };
+    if !table.is(summary.table_uuid, &summary.table_ref) {
+        return Ok(None);
+    }
     let mut peer = Peer {
         writer: writer.to_owned(),
         commit_id: summary.record.commit_id,
@@ -538,6 +543,27 @@ mod tests {
             };
             assert_eq!(stands(&table, OTHER), Err(unknown));
         }
+    }
+
+    /// Somebody removed what the table said of it: the claim rose as if there were no such writer.
+    #[test]
+    fn a_writer_whose_properties_are_gone_is_known_by_its_commits() {
+        let mut table = two();
+        let before = peers(WRITER, &table.view()).unwrap();
+        for name in [state_property(OTHER), claim_property(OTHER)] {
+            table.properties.remove(&name).unwrap();
+        }
+        assert_eq!(peers(WRITER, &table.view()).unwrap(), before);
+        let rows = [("12:20", "12:10"), ("12:21", "12:11")];
+        let alone = flow(&mut table, WRITER, rows, 2);
+        assert_eq!(claimed(&alone).as_deref(), Some("2026-11-30T11:00:00Z"));
+        // What another table brought along is none of this one's.
+        table.lineage.snapshots.iter_mut().for_each(|snapshot| {
+            let summary = snapshot.summary.to_mut();
+            let uuid = Uuid::from_u128(8).to_string();
+            summary.insert(contract::TABLE_UUID.to_owned(), uuid);
+        });
+        assert_eq!(peers(WRITER, &table.view()), Ok(Vec::new()));
     }
 
     /// A claim over writers of whom one is not known would be a guess.

@@ -85,7 +85,10 @@ impl Session<'_> {
 
     pub(super) fn errand(&mut self, answer: Option<Answer>) -> Result<Errand, Error> {
         let now_us = self.context.clock.now_us();
-        let mut errand = Errand::default();
+        let mut errand = Errand {
+            derived_from: Some(self.state.commit_id),
+            ..Errand::default()
+        };
         if self.ingest.waiting().rows > 0 {
             let batch = self.ingest.seal(now_us)?;
             errand.news.clone_from(&batch.news);

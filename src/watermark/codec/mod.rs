@@ -23,12 +23,14 @@ use super::state::{AskedPartitions, Identity, Published, State};
 use super::varint::{Reader, put, put_signed, put_text};
 
 mod left;
+mod offsets;
 mod partition;
 mod policy;
 mod published;
 mod record;
 
 use left::{put_left, read_left};
+pub(super) use offsets::{decode_offsets, is_of_part};
 use partition::{put_partition, put_sources, read_partition, read_sources, sources};
 use policy::{put_policy, read_policy};
 use published::{put_published, read_published};
@@ -73,6 +75,9 @@ pub(in crate::watermark) enum Detail {
     Full,
     /// The ladder is the least event time: always below the rungs.
     NoLadder,
+    /// Only what begins or breaks off: partitions that are anchored, begin anew or have a gap, without what their rows showed. A commit
+    /// that is not on record proves nothing, so a claim derived without it is no higher.
+    Bare,
 }
 
 impl State {

@@ -4,7 +4,9 @@ use super::partition::{
     put_epoch, put_gap, put_positions, put_sources, put_stats, read_epoch, read_gap,
     read_positions, read_sources, read_stats, sources,
 };
-use super::{Detail, Times, Unreadable, flag, pack, put_change, read_change, read_uuid, unpack};
+use super::{
+    Detail, Times, Unreadable, flag, is_of_part, pack, put_change, read_change, read_uuid, unpack,
+};
 use crate::watermark::event_time::SECOND_US;
 use crate::watermark::state::{PartitionRecord, Record};
 use crate::watermark::varint::{Reader, put, put_signed, put_text};
@@ -18,13 +20,24 @@ impl Record {
         put_signed(out, self.committed_at_us.div_euclid(SECOND_US));
         put_change(out, self.newest_change);
         times.put_some(out, self.newest_heartbeat_us);
-        put(out, self.topic_ids.len() as u64);
-        for (topic, id) in &self.topic_ids {
+        let bare = detail == Detail::Bare;
+        let ids = self.topic_ids.iter();
+        let ids = ids.filter(|(_, id)| !bare || is_of_part(**id, self.commit_id));
+        let ids: Vec<_> = ids.collect();
+        put(out, ids.len() as u64);
+        for (topic, id) in ids {
             put_text(out, topic);
             out.extend_from_slice(id.as_bytes());
         }
-        put(out, self.partitions.len() as u64);
-        for ((topic, partition), news) in &self.partitions {
+        let begins = |news: &PartitionRecord| {
+            let anchored = news.anchor_us.or(news.backfill_before_us).is_some();
+            anchored || news.reset || news.gap.is_some()
+        };
+        let partitions = self.partitions.iter();
+        let partitions = partitions.filter(|(_, news)| !bare || begins(news));
+        let partitions: Vec<_> = partitions.collect();
+        put(out, partitions.len() as u64);
+        for ((topic, partition), news) in partitions {
             put_text(out, topic);
             put_signed(out, i64::from(*partition));
             put_news(out, times, news, detail);
@@ -81,8 +94,9 @@ pub(super) fn put_news(out: &mut Vec<u8>, times: Times, news: &PartitionRecord, 
     times.put_some(out, news.heartbeat_us);
     times.put_some(out, news.resolved_us);
     put_gap(out, times, news.gap);
-    out.push(u8::from(news.stats.is_some()));
-    if let Some(stats) = &news.stats {
+    let stats = news.stats.as_ref().filter(|_| detail != Detail::Bare);
+    out.push(u8::from(stats.is_some()));
+    if let Some(stats) = stats {
         put_stats(out, times, stats, detail);
     }
 }

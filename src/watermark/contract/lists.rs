@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{Offsets, OpenStretch, WRITERS, iso, parse_iso};
 use crate::watermark::amended::{Amended, AmendedCell};
 use crate::watermark::cells::LateCells;
+use crate::watermark::codec::decode_offsets;
 use crate::watermark::epoch::{Reopened, StepCause};
 use crate::watermark::gaps::Gaps;
 use crate::watermark::grid::Grid;
@@ -26,6 +27,23 @@ pub(super) fn asked_text(asked: &AskedPartitions) -> String {
     json!({"at": iso(asked.at_us), "topics": topics}).to_string()
 }
 
+/// The same, told by what differs from the partitions that have offsets in the summary: of most of them that is nothing.
+pub(super) fn asked_beside_offsets(asked: &AskedPartitions, state: &State) -> String {
+    let known = state.topics.iter();
+    let known: BTreeMap<&String, BTreeSet<i32>> = known
+        .map(|(name, topic)| (name, topic.partitions.keys().copied().collect()))
+        .collect();
+    let named = asked.topics.keys().chain(known.keys().copied());
+    let named: BTreeSet<&String> = named.collect();
+    let none = BTreeSet::new();
+    let differs = named.into_iter().filter_map(|name| {
+        let set = asked.topics.get(name).unwrap_or(&none);
+        (known.get(name).unwrap_or(&none) != set).then(|| (name.as_str(), set_text(set)))
+    });
+    let topics: BTreeMap<&str, Value> = differs.collect();
+    json!({"at": iso(asked.at_us), "topics": topics, "else": "offsets"}).to_string()
+}
+
 /// How many there are, where they are counted from 0 without holes; else which.
 pub(super) fn set_text(set: &BTreeSet<i32>) -> Value {
     let whole = set
@@ -35,10 +53,16 @@ pub(super) fn set_text(set: &BTreeSet<i32>) -> Value {
     if whole { json!(set.len()) } else { json!(set) }
 }
 
-pub(super) fn parse_asked(text: &str) -> Option<AskedPartitions> {
+pub(super) fn parse_asked(text: &str, offsets: &Offsets) -> Option<AskedPartitions> {
     let value: Value = serde_json::from_str(text).ok()?;
     let at_us = parse_iso(value.get("at")?.as_str()?)?;
-    let mut topics = BTreeMap::new();
+    let mut topics: BTreeMap<String, BTreeSet<i32>> = BTreeMap::new();
+    if let Some(rest) = value.get("else") {
+        (rest == "offsets").then_some(())?;
+        for (topic, partition) in offsets.next.keys() {
+            topics.entry(topic.clone()).or_default().insert(*partition);
+        }
+    }
     for (topic, set) in value.get("topics")?.as_object()? {
         let set: BTreeSet<i32> = match set.as_i64() {
             Some(count) => (0..i32::try_from(count)
@@ -48,6 +72,9 @@ pub(super) fn parse_asked(text: &str) -> Option<AskedPartitions> {
             None => serde_json::from_value(set.clone()).ok()?,
         };
         topics.insert(topic.clone(), set);
+    }
+    if value.get("else").is_some() {
+        topics.retain(|_, set| !set.is_empty());
     }
     Some(AskedPartitions { at_us, topics })
 }
@@ -158,7 +185,11 @@ fn parse_left(value: &Value) -> Option<Left> {
     Some(Left::of(topics, flag(value.get("forgotten"))?))
 }
 
+/// As text, or packed.
 pub(super) fn parse_offsets(text: &str) -> Option<(String, Offsets)> {
+    if !text.starts_with('{') {
+        return decode_offsets(text).ok();
+    }
     let value: Value = serde_json::from_str(text).ok()?;
     let mut offsets = Offsets {
         subscription: value.get("subscription")?.as_str()?.to_owned(),
@@ -397,6 +428,7 @@ mod tests {
             asked_text(&asked),
             r#"{"at":"2026-11-30T10:00:00Z","topics":{"t":[0,2]}}"#
         );
-        assert_eq!(parse_asked(&asked_text(&asked)), Some(asked));
+        let read = parse_asked(&asked_text(&asked), &Offsets::default());
+        assert_eq!(read, Some(asked));
     }
 }

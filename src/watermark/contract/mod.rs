@@ -5,7 +5,7 @@
 //!
 //! A name means the same for ever. What cannot be read is an error, never a claim.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use uuid::Uuid;
 
@@ -26,7 +26,7 @@ use lists::{amended_text, reopened_text, retracted_text, stretches};
 use settings::{complete_from_text, evidence_text};
 
 pub(super) use lists::{left_text, seen_by};
-pub use read::{read_properties, read_summary, summary_commit_id};
+pub use read::{read_properties, read_summary, read_summary_claim, summary_commit_id};
 pub use settings::bounds_text;
 pub use summary::summary;
 
@@ -248,6 +248,8 @@ pub struct Offsets {
     pub subscription: String,
     /// The ids of the topics that have one.
     pub topic_ids: BTreeMap<String, Uuid>,
+    /// The topics that have one for which there was no room: other summaries of about the time have it.
+    pub ids_left_out: BTreeSet<String>,
     /// Next offset and leader epoch by topic and partition.
     pub next: BTreeMap<(String, i32), (i64, Option<i32>)>,
     /// What has left.

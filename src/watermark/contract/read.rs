@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use uuid::Uuid;
 
 use super::lists::{
-    parse_amended, parse_asked, parse_gaps, parse_offsets, parse_reopened, parse_retracted,
-    parse_stretches,
+    SummaryGaps, parse_amended, parse_asked, parse_gaps, parse_offsets, parse_reopened,
+    parse_retracted, parse_stretches,
 };
 use super::settings::{parse_bounds, parse_complete_from, parse_evidence, parse_policy};
 use super::{
     AMENDED, BEGINS, BOUNDS, BadValue, COMMIT_ID, COMMITTED_AT, COMPLETE_FROM, EPOCH, EVIDENCE,
-    FINALIZED_BEFORE, GAPS, INSTALLATION, MARGIN_MS, OFFSETS, OwnSummary, PARTITIONS,
+    FINALIZED_BEFORE, GAPS, INSTALLATION, MARGIN_MS, OFFSETS, OpenStretch, OwnSummary, PARTITIONS,
     PARTITIONS_ASKED, POLICY, POLICY_REVISION, REF, REOPENED, RETRACTED, SOURCE_POSITIONS,
     TABLE_UUID, TableClaim, WORKER, WRITER, WRITER_PUBLISHED, parse_iso, parse_ms,
 };
@@ -93,7 +93,7 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
             .map(|(topic, _)| topic.clone())
             .collect(),
         left: offsets.left.clone(),
-        asked: read.some(PARTITIONS_ASKED, parse_asked)?,
+        asked: read.some(PARTITIONS_ASKED, |text| parse_asked(text, &offsets))?,
         newest_change: None,
         newest_heartbeat_us: None,
         topic_ids: BTreeMap::new(),
@@ -111,18 +111,7 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
     let left = left.filter(|key| !offsets.next.contains_key(*key));
     record.gone = left.cloned().collect();
     let gaps = read.some(GAPS, parse_gaps)?.unwrap_or_default();
-    let of_table = Published {
-        epoch: read.parsed(EPOCH)?,
-        finalized_before_us: read.some(FINALIZED_BEFORE, parse_iso)?,
-        complete_from: read.with(COMPLETE_FROM, parse_complete_from)?,
-        evidence: read.some(EVIDENCE, parse_evidence)?.unwrap_or_default(),
-        gaps: gaps.settled,
-        lost_before_us: gaps.lost_before_us,
-        reopened: read.some(REOPENED, parse_reopened)?,
-        amended: read.some(AMENDED, parse_amended)?.unwrap_or_default(),
-        retracted: read.some(RETRACTED, parse_retracted)?.unwrap_or_default(),
-        drained: false,
-    };
+    let of_table = published_of_table(&read, &gaps)?;
     let published = summary.get(WRITER_PUBLISHED);
     let published = published.map(|text| Published::decode(text)).transpose();
     let published = published.map_err(|source| BadValue::Packed {
@@ -144,6 +133,69 @@ pub fn read_summary(summary: &HashMap<String, String>) -> Result<Option<OwnSumma
     }))
 }
 
+/// The claim that a summary of ours published, and no more of it; `None` where it is not ours.
+///
+/// # Errors
+/// When a value that the claim is made of is not what its name promises.
+#[expect(
+    clippy::implicit_hasher,
+    reason = "the very type that the Iceberg crate has"
+)]
+pub fn read_summary_claim(
+    summary: &HashMap<String, String>,
+) -> Result<Option<TableClaim>, BadValue> {
+    if !summary.contains_key(COMMIT_ID) {
+        return Ok(None);
+    }
+    let read = Names(summary);
+    let gaps = read.some(GAPS, parse_gaps)?.unwrap_or_default();
+    let policy = read.with(POLICY, parse_policy)?;
+    let published = published_of_table(&read, &gaps)?;
+    Ok(Some(TableClaim {
+        commit_id: read.parsed(COMMIT_ID)?,
+        table_uuid: read.parsed(TABLE_UUID)?,
+        table_ref: read.text(REF)?.to_owned(),
+        policy_revision: read.parsed(POLICY_REVISION)?,
+        bounds: policy.bounds,
+        claim: claim_of(&published, &gaps.open),
+    }))
+}
+
+fn published_of_table(read: &Names<'_>, gaps: &SummaryGaps) -> Result<Published, BadValue> {
+    Ok(Published {
+        epoch: read.parsed(EPOCH)?,
+        finalized_before_us: read.some(FINALIZED_BEFORE, parse_iso)?,
+        complete_from: read.with(COMPLETE_FROM, parse_complete_from)?,
+        evidence: read.some(EVIDENCE, parse_evidence)?.unwrap_or_default(),
+        gaps: gaps.settled.clone(),
+        lost_before_us: gaps.lost_before_us,
+        reopened: read.some(REOPENED, parse_reopened)?,
+        amended: read.some(AMENDED, parse_amended)?.unwrap_or_default(),
+        retracted: read.some(RETRACTED, parse_retracted)?.unwrap_or_default(),
+        drained: false,
+    })
+}
+
+fn claim_of(published: &Published, open_gaps: &[OpenStretch]) -> Claim {
+    let mut gaps = published.gaps.clone();
+    for open in open_gaps {
+        if let Some(from_us) = open.from_us {
+            gaps.add(from_us, open.to_us);
+        }
+    }
+    Claim {
+        epoch: published.epoch,
+        finalized_before_us: published.finalized_before_us,
+        complete_from: published.complete_from,
+        gaps,
+        evidence: published.evidence.clone(),
+        margin_us: None,
+        reopened: published.reopened,
+        amended: published.amended.clone(),
+        retracted: published.retracted.clone(),
+    }
+}
+
 impl OwnSummary {
     /// The claim that the summary's commit published.
     #[must_use]
@@ -154,34 +206,14 @@ impl OwnSummary {
             table_ref: self.table_ref.clone(),
             policy_revision: self.record.policy.revision,
             bounds: self.record.policy.bounds.clone(),
-            claim: self.claim_of(&self.of_table),
+            claim: claim_of(&self.of_table, &self.open_gaps),
         }
     }
 
     /// What its writer published for itself.
     #[must_use]
     pub fn own_claim(&self) -> Claim {
-        self.claim_of(&self.published)
-    }
-
-    fn claim_of(&self, published: &Published) -> Claim {
-        let mut gaps = published.gaps.clone();
-        for open in &self.open_gaps {
-            if let Some(from_us) = open.from_us {
-                gaps.add(from_us, open.to_us);
-            }
-        }
-        Claim {
-            epoch: published.epoch,
-            finalized_before_us: published.finalized_before_us,
-            complete_from: published.complete_from,
-            gaps,
-            evidence: published.evidence.clone(),
-            margin_us: None,
-            reopened: published.reopened,
-            amended: published.amended.clone(),
-            retracted: published.retracted.clone(),
-        }
+        claim_of(&self.published, &self.open_gaps)
     }
 }
 

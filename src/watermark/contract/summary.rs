@@ -11,8 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::lists::{
-    amended_text, asked_text, gaps_text, late_text, offsets_text, reopened_text, retracted_text,
-    writers_text,
+    amended_text, asked_beside_offsets, asked_text, gaps_text, late_text, offsets_text,
+    reopened_text, retracted_text, writers_text,
 };
 use super::settings::{complete_from_text, evidence_text, policy_text};
 use super::{
@@ -33,8 +33,9 @@ use crate::watermark::state::{Published, State};
 type Summary = BTreeMap<String, String>;
 
 /// What is shortened or left out where a summary would be too long, in this order: source positions (forgotten means "not a replay"),
-/// ladders, the digest, late rows by cell, the reasons of retractions, the cells that were amended, and the ends of open gaps.
-const SHORTER: [fn(&mut Summary, &Advanced); 7] = [
+/// ladders, the digest, late rows by cell, the reasons of retractions, the cells that were amended, the ends of open gaps; then offsets are
+/// packed, and what rows have shown is left out, and the ids of most topics.
+const SHORTER: [fn(&mut Summary, &Advanced); 10] = [
     |summary, _| drop(summary.remove(SOURCE_POSITIONS)),
     |summary, advanced| {
         put(
@@ -48,6 +49,15 @@ const SHORTER: [fn(&mut Summary, &Advanced); 7] = [
     without_reasons,
     amended_in_one,
     gaps_in_one,
+    |summary, advanced| pack_offsets(summary, advanced, true),
+    |summary, advanced| {
+        put(
+            summary,
+            PARTITIONS,
+            Some(partitions(advanced, Detail::Bare)),
+        );
+    },
+    |summary, advanced| pack_offsets(summary, advanced, false),
 ];
 
 /// The summary of a commit. [`MAX_SUMMARY`] bytes at most, but for what it cannot do without: names, ids, offsets and statistics of very
@@ -90,6 +100,15 @@ fn put(summary: &mut Summary, name: &str, value: Option<String>) {
 
 fn partitions(advanced: &Advanced, detail: Detail) -> String {
     advanced.record.encode_partitions(detail)
+}
+
+/// Offsets packed, and the partitions asked for as far as they are others. `ids`: with all of them.
+fn pack_offsets(summary: &mut Summary, advanced: &Advanced, ids: bool) {
+    let state = &advanced.state;
+    put(summary, OFFSETS, Some(state.encode_offsets(ids)));
+    let asked = state.asked.as_ref();
+    let asked = asked.map(|asked| asked_beside_offsets(asked, state));
+    put(summary, PARTITIONS_ASKED, asked);
 }
 
 fn late_in_one(summary: &mut Summary, advanced: &Advanced) {
@@ -235,15 +254,17 @@ fn summary_of_rows(advanced: &Advanced, news: &Contribution) -> BTreeMap<String,
 mod tests {
     use uuid::Uuid;
 
-    use super::super::read_summary;
+    use super::super::{read_summary, state_property};
     use super::*;
     use crate::watermark::advance::JumpKind;
     use crate::watermark::amended::LateData;
     use crate::watermark::frontier::{FromRule, PartitionStats, Policy, Term};
     use crate::watermark::grid::Grid;
     use crate::watermark::order::{MAX_REASON, MAX_RETRACTED, Order, Retraction};
+    use crate::watermark::replay::stand;
     use crate::watermark::source_position::SourcePositions;
-    use crate::watermark::testing::{Table, at, news, policy};
+    use crate::watermark::standing::{Asker, Obstacle, Standing};
+    use crate::watermark::testing::{Table, WRITER as WRITER_NAME, at, news, policy};
     use crate::watermark::{CellCounts, SECOND_US};
 
     /// A pipeline with so many topics of so many partitions, anchored at offsets of this length.
@@ -284,10 +305,11 @@ mod tests {
             for (topic, partition) in self.all() {
                 let own = news("09:00").anchor(partition, self.offset(partition));
                 let mut own = own.of(&topic);
-                let digest = topic.bytes().fold(9_u128, |sum, byte| {
-                    sum.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c) + u128::from(byte)
+                let seed = topic.bytes().fold(9_u64, |sum, byte| {
+                    sum.wrapping_mul(31).wrapping_add(u64::from(byte))
                 });
-                own.anchors[0].topic_id = Some(Uuid::from_u128(digest));
+                let id = fastrand::Rng::with_seed(seed).u128(..);
+                own.anchors[0].topic_id = Some(Uuid::from_u128(id));
                 first.anchors.append(&mut own.anchors);
                 asked.topics.entry(topic).or_default().insert(partition);
             }
@@ -407,14 +429,48 @@ mod tests {
     /// What is kept in full, and what is shortened: measured on rows in every partition, with every list full.
     #[test]
     fn a_summary_stays_small_and_what_it_cannot_do_without_is_measured() {
-        for (topics, partitions, offset, most) in [
-            (1, 600, 1_000_000_007, MAX_SUMMARY),
-            (1, 1_000, 1_000_000_000_007, 35 * 1024),
-            (100, 10, 1_000_000_007, 35 * 1024),
+        for (topics, partitions, offset) in [
+            (1, 600, 1_000_000_007),
+            (1, 1_000, 1_000_000_000_007),
+            (100, 10, 1_000_000_007),
+            (1_000, 1, 1_000_000_007),
         ] {
             let (bytes, _) = measured(topics, partitions, offset, true);
-            assert!(bytes <= most, "{topics} x {partitions}: {bytes}");
+            eprintln!("{topics} x {partitions}: {bytes} bytes");
+            assert!(bytes <= MAX_SUMMARY, "{topics} x {partitions}: {bytes}");
         }
+    }
+
+    /// Without its id a topic made anew would be taken for the one before.
+    #[test]
+    fn ids_without_room_come_from_other_summaries_or_nobody_goes_on() {
+        let size_of = Size {
+            topics: 1_000,
+            partitions: 1,
+            offset: 1_000_000_007,
+        };
+        let mut table = size_of.table();
+        fill(&mut table);
+        let rows = size_of.rows(&table);
+        table.commit(rows);
+        let newest = read_summary(&table.lineage.snapshots[0].summary);
+        assert!(!newest.unwrap().unwrap().offsets.ids_left_out.is_empty());
+        table.properties.remove(&state_property(WRITER_NAME));
+        let asker = Asker::new(WRITER_NAME, at("12:00"));
+        let ids = |state: &State| -> BTreeMap<String, Option<Uuid>> {
+            let topics = state.topics.iter();
+            topics
+                .map(|(name, known)| (name.clone(), known.id))
+                .collect()
+        };
+        match stand(&asker, &table.view()) {
+            Ok(Standing::GoesOn(rebuilt)) => assert_eq!(ids(&rebuilt.state), ids(&table.state)),
+            other => panic!("{other:?}"),
+        }
+        table.lineage.snapshots.truncate(1);
+        table.lineage.broken = true;
+        let alone = stand(&asker, &table.view());
+        assert!(matches!(alone, Err(Obstacle::Damaged { .. })), "{alone:?}");
     }
 
     /// Else a rebuild would let a reader count on cells that are withheld, or take a stretch for complete.
