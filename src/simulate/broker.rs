@@ -75,6 +75,8 @@ pub(super) struct Log {
     pub records: Vec<Record>,
     /// The first offset that is still there.
     pub start: i64,
+    /// The log that it was before its end was cut off, and the offset where it was: below it both hold the same.
+    pub cut: Option<(LogId, i64)>,
     pub transactions: Vec<Transaction>,
     /// The source's position of its newest row, and its incarnation.
     position: i64,
@@ -140,6 +142,42 @@ impl Broker {
         for _ in 0..count {
             self.add_partition(topic);
         }
+    }
+
+    /// The end of a log is cut off, as by a leader that had not got it yet. The bounds are those of one incarnation: what is written
+    /// from now on keeps them beside what is gone. Tells whether anything went.
+    pub(super) fn cut(&mut self, id: LogId, records: u8) -> bool {
+        let old = &self.logs[id];
+        let end = (old.end() - i64::from(records)).max(old.start);
+        if end == old.end() {
+            return false;
+        }
+        let mut log = old.clone();
+        log.records
+            .truncate(usize::try_from(end).expect("not negative"));
+        for transaction in &mut log.transactions {
+            if matches!(transaction, Transaction::Open { first } if *first >= end) {
+                *transaction = Transaction::Aborted;
+            }
+        }
+        log.cut = Some((id, end));
+        // Nobody could tell whether what is sent again had been there before.
+        log.sent.clear();
+        let partition = usize::try_from(log.partition).expect("not negative");
+        self.topics[log.topic].logs[partition] = self.logs.len();
+        self.logs.push(log);
+        true
+    }
+
+    /// Below which offset a log holds what an earlier one of its partition held; `None`: it did not come of that one by cuts.
+    pub(super) fn same_below(&self, earlier: LogId, log: LogId) -> Option<i64> {
+        let (mut at, mut below) = (log, i64::MAX);
+        while at != earlier {
+            let (before, cut) = self.logs[at].cut?;
+            below = below.min(cut);
+            at = before;
+        }
+        Some(below)
     }
 
     /// Every log that can be read now.

@@ -5,7 +5,9 @@
 
 use fastrand::Rng;
 
-use super::plan::{Event, Fate, Foreign, Kind, MOST_PARTITIONS, MOST_WORKERS, Plan, Settings};
+use super::plan::{
+    Event, Fate, Foreign, Kind, MOST_PARTITIONS, MOST_WORKERS, Plan, Settings, ZONES,
+};
 
 /// Lengths of cells, in milliseconds.
 const CELLS_MS: [i64; 4] = [5_000, 60_000, 900_000, 3_600_000];
@@ -25,13 +27,25 @@ pub(super) fn draw(seed: u64) -> Plan {
     }
 }
 
+/// A day.
+const DAY_MS: i64 = 86_400_000;
+
 fn settings(rng: &mut Rng) -> Settings {
-    let cell_ms = CELLS_MS[rng.usize(0..CELLS_MS.len())];
+    let zone = if rng.u8(0..12) == 0 {
+        rng.usize(1..ZONES.len())
+    } else {
+        0
+    };
+    let cell_ms = match zone {
+        0 => CELLS_MS[rng.usize(0..CELLS_MS.len())],
+        _ => DAY_MS,
+    };
     let share = |rng: &mut Rng, from: i64, to: i64| cell_ms * rng.i64(from..to) / 100;
     let topics = rng.usize(1..3);
     let (terms, heartbeats) = &TERMS[rng.usize(0..TERMS.len())];
     Settings {
         cell_ms,
+        zone,
         lateness_ms: if rng.u8(0..4) == 0 {
             0
         } else {
@@ -53,6 +67,12 @@ fn settings(rng: &mut Rng) -> Settings {
         interval_ms: share(rng, 10, 40).max(500),
         partitions: (0..topics).map(|_| rng.usize(1..MOST_PARTITIONS)).collect(),
         joining: rng.usize(1..MOST_PARTITIONS),
+        second: if rng.u8(0..5) == 0 {
+            let topics = rng.usize(1..3);
+            (0..topics).map(|_| rng.usize(1..MOST_PARTITIONS)).collect()
+        } else {
+            Vec::new()
+        },
         backfill: rng.u8(0..3) == 0,
         workers: rng.usize(1..=MOST_WORKERS),
         copies: rng.u8(0..5) == 0,
@@ -78,7 +98,7 @@ const TERMS: [(&[&str], u8); 12] = [
 ];
 
 /// How many kinds of faults there are.
-const FAULTS: u8 = 25;
+const FAULTS: u8 = 28;
 
 fn event(rng: &mut Rng, faults: &[u8]) -> Event {
     match rng.u8(0..20) {
@@ -155,6 +175,13 @@ fn fault(rng: &mut Rng, fault: u8) -> Event {
         14 => Event::Rollback { back: rng.u8(1..5) },
         15 => Event::Copy,
         16 => Event::ForgetState,
+        _ => rare(rng, fault, produce),
+    }
+}
+
+fn rare(rng: &mut Rng, fault: u8, produce: impl Fn(&mut Rng, Kind) -> Event) -> Event {
+    let partition = rng.u8(..);
+    match fault {
         17 => {
             let kinds = [Kind::Timeless, Kind::Future, Kind::Old, Kind::Undecodable];
             let kind = kinds[rng.usize(0..kinds.len())];
@@ -168,8 +195,31 @@ fn fault(rng: &mut Rng, fault: u8) -> Event {
         19 => Event::Quiet { partition },
         20 => Event::Resolve { topic: partition },
         21 => Event::Connector { runs: rng.bool() },
-        22 if rng.u8(0..4) == 0 => Event::Leave { topic: partition },
-        22 | 23 => Event::Join,
+        22 => match rng.u8(0..4) {
+            0 => Event::Leave { topic: partition },
+            1 => Event::Return { topic: partition },
+            _ => Event::Join,
+        },
+        23 if rng.bool() => Event::Leave { topic: partition },
+        23 => Event::Return { topic: partition },
+        26 => match rng.u8(0..6) {
+            0 => Event::Overrun,
+            1 => Event::Rollback { back: rng.u8(1..5) },
+            2 | 3 => Event::Pick { which: partition },
+            _ => Event::Accept,
+        },
+        25 => Event::Cut {
+            partition,
+            records: rng.u8(1..8),
+        },
+        24 if rng.bool() => Event::Drain {
+            pipeline: partition,
+            drained: rng.u8(0..3) > 0,
+        },
+        24 => Event::Retract {
+            back: rng.u8(..),
+            cells: rng.u8(..),
+        },
         _ => produce(rng, Kind::Outlaw),
     }
 }

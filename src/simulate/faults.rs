@@ -9,7 +9,7 @@ use super::tally::Seen;
 use super::worker::Life;
 use super::world::World;
 use crate::kafka::TopicPartition;
-use crate::watermark::Term;
+use crate::watermark::{Accepted, Asker, Obstacle, Term, contract, stand};
 
 impl World {
     pub(super) fn produce(
@@ -151,36 +151,12 @@ impl World {
         }
     }
 
-    /// The topic that was there all the time is named by the specification.
-    pub(super) fn join(&mut self) {
-        let topic = self.settings.partitions.len();
-        if self.left.contains(&topic) || !self.topics.insert(topic) {
-            return;
-        }
-        self.oracle.may_step();
-        self.note.see(if self.settings.backfill {
-            Seen::TopicBackfilled
-        } else {
-            Seen::TopicJoined
-        });
-        self.restart();
-    }
-
-    /// It does not come back: its rows would be read again.
-    pub(super) fn leave(&mut self, topic: usize) {
-        let topic = topic % self.broker.topics.len();
-        if self.topics.len() > 1 && self.topics.remove(&topic) {
-            self.left.insert(topic);
-            self.note.see(Seen::TopicLeft);
-            self.restart();
-        }
-    }
-
-    /// Everybody begins anew with the specification as it is now.
-    fn restart(&mut self) {
-        self.in_flight.clear();
-        for worker in 0..self.workers.len() {
-            self.start(worker);
+    pub(super) fn cut(&mut self, partition: u8, records: u8) {
+        self.connector(true);
+        let log = self.log(partition);
+        if self.broker.cut(log, records) {
+            self.replays_certain = false;
+            self.note.see(Seen::LogCut);
         }
     }
 
@@ -216,9 +192,10 @@ impl World {
     pub(super) fn start(&mut self, worker: usize) {
         let own = &mut self.workers[worker];
         own.life = Life::Running;
-        own.policy = self.policy.clone();
+        own.policy = self.pipelines[own.pipeline].policy.clone();
         own.session = None;
         own.lost = false;
+        own.cuts.clear();
         self.assign();
     }
 
@@ -237,7 +214,7 @@ impl World {
         match self.workers[worker].life {
             Life::Running => {}
             Life::Stalled => self.workers[worker].life = Life::Running,
-            Life::Dead => self.start(worker),
+            Life::Dead | Life::ToCome => self.start(worker),
         }
     }
 
@@ -289,29 +266,34 @@ impl World {
         Ok(())
     }
 
-    /// The owner of the pipeline changes its settings; workers take them one after the other.
+    /// The owner of a pipeline changes its settings; workers take them one after the other.
     pub(super) fn change(&mut self, how: u8) {
-        let mut policy = self.policy.clone();
+        let pipeline = usize::from(how / 21) % self.pipelines.len();
+        let mut policy = self.pipelines[pipeline].policy.clone();
         let settings = self.settings.clone();
         let us = |ms: i64| ms * 1000;
-        match how % 6 {
-            0 => policy.window_commits = 1 + u32::from(how / 6 % 3),
-            1 => policy.window_duration_us = us(settings.cell_ms * i64::from(how / 6 % 3) / 2),
+        match how % 7 {
+            0 => policy.window_commits = 1 + u32::from(how / 7 % 3),
+            1 => policy.window_duration_us = us(settings.cell_ms * i64::from(how / 7 % 3) / 2),
             // A bound may be declared wider than the rows need it, never narrower.
             2 => {
                 policy.bounds.allowed_lateness_us = us(settings.lateness_ms + settings.cell_ms / 2);
             }
             3 => policy.bounds.max_delay_us = us(settings.delay_ms + settings.cell_ms / 2),
             4 => {
+                policy.grid = settings.other_grid(how / 7);
+                self.note.see(Seen::CellsChanged);
+            }
+            5 => {
                 let terms: Vec<Term> = settings.terms().into_iter().collect();
-                policy.terms = [terms[usize::from(how / 6) % terms.len()]].into();
+                policy.terms = [terms[usize::from(how / 7) % terms.len()]].into();
             }
             _ => policy.terms = settings.terms(),
         }
-        let stood = self.stand(0);
+        let stood = self.stand_as(pipeline, self.now_us, true);
         let table = stood.as_ref().filter(|stood| !stood.state.is_new());
         policy.revision = policy.revision_on(table.map(|stood| &stood.state.policy));
-        self.policy = policy;
+        self.pipelines[pipeline].policy = policy;
         self.note.see(Seen::PolicyChanged);
         let first = usize::from(how) % self.workers.len();
         self.adopt(first);
@@ -343,6 +325,82 @@ impl World {
         self.note.see(seen);
     }
 
+    /// What keeps a writer from going on by itself.
+    pub(super) fn obstacle(&mut self, pipeline: usize) -> Option<Obstacle> {
+        let asker = Asker {
+            accept: Accepted {
+                table_uuid: None,
+                snapshot_id: self.accepted,
+            },
+            ..Asker::new(self.pipelines[pipeline].writer, self.now_us)
+        };
+        let lineage = self.table.lineage();
+        stand(&asker, &self.table.view(&lineage)).err()
+    }
+
+    /// Whether the first writer goes on by itself, and has committed.
+    pub(super) fn goes_on(&mut self) -> bool {
+        let stood = self.stand_as(0, self.now_us, true);
+        stood.is_some_and(|stood| !stood.state.is_new())
+    }
+
+    /// A worker that cannot go on takes the claim away from the properties.
+    pub(super) fn withdraw(&mut self) {
+        let Some(changes) = contract::withdrawal(&self.table.properties) else {
+            return;
+        };
+        for name in &changes.remove {
+            self.table.properties.remove(name);
+        }
+        let parent_id = self.table.main_id;
+        let reason = (contract::WITHDRAWN.to_owned(), "an obstacle".to_owned());
+        let snapshot_id = self.table.append([reason].into());
+        self.oracle.foreign(snapshot_id, parent_id);
+        self.note.see(Seen::Withdrawn);
+    }
+
+    /// Somebody else commits, and expires everything before.
+    pub(super) fn overrun(&mut self) -> Found {
+        let mut whole = 0..self.pipelines.len();
+        if whole.any(|at| self.obstacle(at).is_some() || self.is_new_or_rebuilt(at)) {
+            return Ok(());
+        }
+        self.foreign(Foreign::Append);
+        self.table.expire_to_newest();
+        self.note.see(Seen::Overrun);
+        self.judge_reader()
+    }
+
+    /// Whether a state could not be told from nothing once the snapshots are gone.
+    fn is_new_or_rebuilt(&self, pipeline: usize) -> bool {
+        let name = contract::state_property(self.pipelines[pipeline].writer);
+        !self.table.properties.contains_key(&name)
+    }
+
+    /// A person repeats a commit that is no longer there.
+    pub(super) fn pick(&mut self, which: usize) -> Found {
+        let aside = self.table.aside();
+        let Some(source_id) = aside.get(which % aside.len().max(1)).copied() else {
+            return Ok(());
+        };
+        let parent_id = self.table.main_id;
+        let snapshot_id = self.table.pick(source_id);
+        self.oracle.pick(snapshot_id, parent_id, source_id);
+        self.note.see(Seen::CherryPicked);
+        self.judge_reader()
+    }
+
+    /// The owner agrees to go on from the table as it is.
+    pub(super) fn accept(&mut self) {
+        let mut all = 0..self.pipelines.len();
+        if all.any(|at| self.obstacle(at).is_some()) {
+            self.accepted = self.table.main_id;
+            self.table.touch();
+            self.oracle.may_step();
+            self.note.see(Seen::LineageAccepted);
+        }
+    }
+
     /// A person rolls the table back, to where some commit of ours is still there.
     pub(super) fn roll_back(&mut self, back: usize) -> Found {
         let ancestors = self.table.ancestors();
@@ -364,6 +422,7 @@ impl World {
             under_way.ready = None;
         }
         self.table.point(to);
+        self.replays_certain &= !self.table.lineage().broken;
         self.oracle.may_step();
         self.note.see(Seen::RolledBack);
         self.judge_reader()

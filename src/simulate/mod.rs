@@ -14,10 +14,12 @@
 //! The same seed plays the same history, on any number of threads.
 
 mod broker;
+mod content;
 mod draw;
 mod faults;
 mod judge;
 mod oracle;
+mod pipeline;
 mod plan;
 mod rules;
 mod shrink;

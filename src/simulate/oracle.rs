@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use super::broker::{Broker, LogId, Truth, What};
+use super::content::{Committed, Content, Name};
 use super::plan::Kind;
 
 /// A promise that was broken.
@@ -37,18 +38,6 @@ impl fmt::Display for Breach {
     }
 }
 
-/// A partition by its name.
-pub(super) type Name = (String, i32);
-
-/// Which offsets a snapshot holds.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Content {
-    /// By name: the log and the next offset.
-    pub held: BTreeMap<Name, (LogId, i64)>,
-    /// Offsets of logs that are passed over for good: from, to.
-    pub lost: Vec<(LogId, i64, i64)>,
-}
-
 /// A claim as its text says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
@@ -58,28 +47,9 @@ pub(super) struct Said {
     pub gaps: Vec<(i64, i64)>,
 }
 
-/// What was committed.
-pub(super) struct Committed<'a> {
-    pub snapshot_id: i64,
-    pub parent_id: Option<i64>,
-    pub summary: &'a HashMap<String, String>,
-    /// The table's properties after it.
-    pub properties: &'a HashMap<String, String>,
-    /// Partitions whose reading begins, or goes on elsewhere, and where.
-    pub moves: Vec<(Name, LogId, i64)>,
-    /// Topics that are not read any more.
-    pub retired: &'a [String],
-    /// Whether a topic that joins takes no claim back, and has no say below it.
-    pub backfill: bool,
-    /// Offsets by partition, from and to.
-    pub ranges: Vec<(Name, i64, i64)>,
-    /// The rows in the files: log and offset, in the order in which they were read.
-    pub files: &'a [(LogId, i64)],
-    /// Whether the replays of the files can be told for certain: nothing was passed over or forgotten.
-    pub replays_certain: bool,
-}
-
 struct Entry {
+    /// The offsets that it added.
+    added: Vec<(LogId, i64, i64)>,
     content: Content,
     said: Said,
 }
@@ -90,20 +60,62 @@ pub(super) struct Oracle {
     entries: BTreeMap<i64, Entry>,
     /// Parents of snapshots that are not ours.
     foreign: BTreeMap<i64, Option<i64>>,
+    /// Those of them that repeat one of ours.
+    picks: BTreeMap<i64, i64>,
     /// Rows that were late in truth, by the claims of their bases.
     pub late: u64,
     /// What was said last, whatever became of it.
     last: Option<Said>,
     /// Whether something happened that may take a claim back.
     may_step: bool,
-    /// Rows below have no say: what was claimed when the log's topic joined.
-    backfilled: BTreeMap<LogId, i64>,
+}
+
+impl Said {
+    /// What was taken back once is none of what is said to be complete.
+    fn leaves_out(&self, retracted: &[(i64, i64)]) -> Found {
+        let covers = |from_us: i64, before_us: i64| {
+            let mut gaps = self.gaps.iter();
+            self.from_us >= Some(before_us)
+                || gaps.any(|(from, to)| *from <= from_us && before_us <= *to)
+        };
+        match retracted
+            .iter()
+            .find(|(from, before)| !covers(*from, *before))
+        {
+            None => Ok(()),
+            Some((from_us, before_us)) => Err(breach(
+                "I1",
+                format!(
+                    "{self:?} claims what was taken back, {} to {}",
+                    iso(*from_us),
+                    iso(*before_us)
+                ),
+            )),
+        }
+    }
 }
 
 impl Oracle {
     /// A snapshot that is not ours.
     pub(super) fn foreign(&mut self, snapshot_id: i64, parent_id: Option<i64>) {
         self.foreign.insert(snapshot_id, parent_id);
+    }
+
+    /// A snapshot that repeats what one of ours added.
+    pub(super) fn pick(&mut self, snapshot_id: i64, parent_id: Option<i64>, source_id: i64) {
+        self.foreign.insert(snapshot_id, parent_id);
+        self.picks.insert(snapshot_id, source_id);
+    }
+
+    /// What was repeated above the newest snapshot of ours.
+    fn picked(&self, mut snapshot_id: Option<i64>) -> Vec<(LogId, i64, i64)> {
+        let mut picked = Vec::new();
+        while let Some(parent_id) = snapshot_id.and_then(|id| self.foreign.get(&id)) {
+            let source = snapshot_id.and_then(|id| self.picks.get(&id));
+            picked.extend(source.iter().flat_map(|id| &self.entries[*id].added));
+            snapshot_id = *parent_id;
+        }
+        picked
     }
 
     /// The newest snapshot of ours that a snapshot stands on, itself included. By the oracle's own account: an expired one too.
@@ -122,6 +134,12 @@ impl Oracle {
         &self.entries[&own_id].said
     }
 
+    /// The log and the next offset that a snapshot holds of a partition.
+    pub(super) fn held(&self, snapshot_id: Option<i64>, name: &Name) -> Option<(LogId, i64)> {
+        let own = self.own(snapshot_id)?;
+        self.entries[&own].content.held.get(name).copied()
+    }
+
     /// The offsets that a snapshot holds.
     pub(super) fn content(&self, snapshot_id: Option<i64>) -> Content {
         self.own(snapshot_id)
@@ -132,58 +150,13 @@ impl Oracle {
     /// Takes in a commit of ours, and judges it by its parent.
     pub(super) fn commit(&mut self, commit: &Committed<'_>, broker: &Broker) -> Found {
         let mut content = self.content(commit.parent_id);
-        let joins = self.note_joins(commit, &content);
-        content
-            .held
-            .retain(|(topic, _), _| !commit.retired.contains(topic));
-        for (name, log, offset) in &commit.moves {
-            let before = content.held.insert(name.clone(), (*log, *offset));
-            match before {
-                None => content.lost.push((*log, 0, *offset)),
-                Some((same, next)) if same == *log && *offset >= next => {
-                    content.lost.push((*log, next, *offset));
-                }
-                Some((old, next)) => {
-                    content.lost.push((old, next, i64::MAX));
-                    content.lost.push((*log, 0, *offset));
-                }
-            }
+        content.picked.extend(self.picked(commit.parent_id));
+        let joins = self.note_joins(commit, &mut content, broker);
+        content.obey(commit);
+        for step in &commit.moves {
+            content.go(broker, step)?;
         }
-        let mut files: BTreeMap<LogId, Vec<i64>> = BTreeMap::new();
-        for (log, offset) in commit.files {
-            files.entry(*log).or_default().push(*offset);
-        }
-        for (name, start, end) in &commit.ranges {
-            let Some((log, next)) = content.held.get_mut(name) else {
-                return Err(breach(
-                    "I5",
-                    format!("{name:?} is committed without an anchor"),
-                ));
-            };
-            if *next != *start || end < start {
-                return Err(breach(
-                    "I5",
-                    format!("{name:?}: {start}..{end} is committed where {next} is next"),
-                ));
-            }
-            let there = files.remove(log).unwrap_or_default();
-            let wanted = rows(broker, *log, *start, *end);
-            if there != wanted {
-                return Err(breach(
-                    "I5",
-                    format!(
-                        "{name:?}: {start}..{end} has the rows {wanted:?}, the files {there:?}"
-                    ),
-                ));
-            }
-            *next = *end;
-        }
-        if let Some((log, offsets)) = files.into_iter().next() {
-            return Err(breach(
-                "I5",
-                format!("rows {offsets:?} of log {log} are in no range"),
-            ));
-        }
+        content.take(broker, commit)?;
         let said = read(commit.properties)?;
         let twin = commit.summary.get("tidemark.finalized-before");
         if twin != commit.properties.get("tidemark.finalized-before") {
@@ -192,24 +165,43 @@ impl Oracle {
                 format!("the summary says {twin:?}, the properties {said:?}"),
             ));
         }
+        said.leaves_out(&content.retracted)?;
         self.judge_step(&said, joins)?;
-        self.judge_counts(commit, broker)?;
-        self.entries
-            .insert(commit.snapshot_id, Entry { content, said });
+        self.judge_counts(commit, &content.backfilled, broker)?;
+        let ranges = commit.ranges.iter();
+        let added = ranges.map(|range| (range.log, range.start, range.end));
+        let added = added.collect();
+        self.entries.insert(
+            commit.snapshot_id,
+            Entry {
+                added,
+                content,
+                said,
+            },
+        );
         Ok(())
     }
 
     /// Tells whether a topic comes to what was there: after a roll-back behind its commit it does so again.
-    fn note_joins(&mut self, commit: &Committed<'_>, before: &Content) -> bool {
+    fn note_joins(&self, commit: &Committed<'_>, content: &mut Content, broker: &Broker) -> bool {
         let mut joins = false;
         let claim_us = self
             .own(commit.parent_id)
             .and_then(|parent| self.entries[&parent].said.before_us);
-        for ((topic, _), log, _) in &commit.moves {
-            let known = before.held.keys().any(|(known, _)| known == topic);
-            joins |= !known && !before.held.is_empty();
-            if let (true, false, Some(claim_us)) = (commit.backfill, known, claim_us) {
-                self.backfilled.insert(*log, claim_us);
+        // A writer that comes has kept nothing waiting.
+        let begins = commit.summary.contains_key("tidemark.begins");
+        for step in &commit.moves {
+            let (topic, log) = (&step.name.0, &step.log);
+            let known = content.held.keys().any(|(known, _)| known == topic);
+            joins |= !known && !content.held.is_empty();
+            // What somebody has repeated may be there twice by the word of who accepted the table.
+            let other = |of: LogId| broker.same_below(of, *log).is_none();
+            content.picked.retain(|(of, ..)| !begins || other(*of));
+            if known || begins {
+                continue;
+            }
+            if let Some(claim_us) = claim_us.filter(|_| commit.backfill) {
+                content.backfilled.insert(*log, claim_us);
             }
         }
         joins
@@ -238,7 +230,12 @@ impl Oracle {
     }
 
     /// Rows are counted under the names that they have in truth, and late ones as late.
-    fn judge_counts(&mut self, commit: &Committed<'_>, broker: &Broker) -> Found {
+    fn judge_counts(
+        &mut self,
+        commit: &Committed<'_>,
+        backfilled: &BTreeMap<LogId, i64>,
+        broker: &Broker,
+    ) -> Found {
         let claim_us = self
             .own(commit.parent_id)
             .and_then(|parent| self.entries[&parent].said.before_us);
@@ -249,9 +246,9 @@ impl Oracle {
             let What::Row(row) = record.what else {
                 continue;
             };
-            let backfilled = self.backfilled.get(log);
+            let backfilled = backfilled.get(log);
             let name = match row.truth {
-                Truth::Counts | Truth::Outlaw | Truth::Excluded(Kind::Old)
+                Truth::Counts | Truth::Outlaw | Truth::Excluded(Kind::Old | Kind::Future)
                     if backfilled > Some(&row.event_us) =>
                 {
                     "tidemark.excluded.backfill"
@@ -290,40 +287,18 @@ impl Oracle {
                 ));
             }
         }
-        if (late > 0) != commit.summary.contains_key("tidemark.late") {
+        let told = commit.summary.contains_key("tidemark.late");
+        // A worker with other cells counts all rows of one that the claim has come to lie in.
+        if (late > 0 && !told) || (late == 0 && told && !commit.cells_changed) {
             return Err(breach("I1", format!("{late} rows are late in truth")));
         }
         Ok(())
     }
 
-    /// Rows with a say that keep the bounds, of a stretch: offset and event time.
-    fn counting(&self, broker: &Broker, log: LogId, from: i64, to: i64) -> Vec<(i64, i64)> {
-        let before_us = self.backfilled.get(&log).copied().unwrap_or(i64::MIN);
-        let log = &broker.logs[log];
-        let to = to.min(log.end());
-        let counts = |offset: i64| {
-            let record = log
-                .record(offset)
-                .filter(|record| log.is_delivered(record))?;
-            match record.what {
-                What::Row(row) if row.truth == Truth::Counts && row.event_us >= before_us => {
-                    Some((offset, row.event_us))
-                }
-                _ => None,
-            }
-        };
-        (from..to).filter_map(counts).collect()
-    }
-
     /// Nothing more is delivered: holds every claim against every row that was delivered later, or never.
     pub(super) fn judge_claims(&self, broker: &Broker) -> Found {
         let unread: Vec<Vec<i64>> = (0..broker.logs.len())
-            .map(|log| {
-                least_from(
-                    self.counting(broker, log, 0, i64::MAX),
-                    broker.logs[log].end(),
-                )
-            })
+            .map(|log| least_from(counting(broker, log, 0, i64::MAX), broker.logs[log].end()))
             .collect();
         for (id, entry) in &self.entries {
             let Some(before_us) = entry.said.before_us else {
@@ -334,15 +309,29 @@ impl Oracle {
             let mut stretches: Vec<(LogId, i64, i64)> = entry.content.lost.clone();
             stretches.retain(|(log, ..)| !has_outlaws(broker, *log));
             known.extend(entry.content.lost.iter().map(|(log, ..)| *log));
-            for (log, next) in entry.content.held.values() {
+            let drained = &entry.content.drained;
+            for ((topic, _), (log, next)) in &entry.content.held {
                 known.insert(*log);
-                stretches.push((*log, *next, i64::MAX));
+                if drained.contains(topic) {
+                    continue;
+                }
+                // What was written since a cut; what that took away is never delivered.
+                let mut end = i64::MAX;
+                for later in log + 1..broker.logs.len() {
+                    if let Some(below) = broker.same_below(*log, later) {
+                        known.insert(later);
+                        end = end.min(below);
+                        stretches.push((later, (*next).min(below), i64::MAX));
+                    }
+                }
+                stretches.push((*log, *next, end));
             }
             let named: BTreeSet<&str> = entry
                 .content
                 .held
                 .keys()
                 .map(|(topic, _)| topic.as_str())
+                .filter(|topic| !drained.contains(*topic))
                 .collect();
             let is_new = |log: &LogId| {
                 let topic = &broker.topics[broker.logs[*log].topic];
@@ -357,9 +346,11 @@ impl Oracle {
                 if least.is_none_or(|least| *least >= before_us) {
                     continue;
                 }
-                let rows = self.counting(broker, log, from, to);
+                let rows = counting(broker, log, from, to);
+                let backfilled = entry.content.backfilled.get(&log);
                 let claimed = |us: i64| {
                     us < before_us
+                        && backfilled.is_none_or(|backfilled_us| us >= *backfilled_us)
                         && entry.said.from_us.is_none_or(|from_us| us >= from_us)
                         && !entry.said.gaps.iter().any(|(a, b)| (*a..*b).contains(&us))
                 };
@@ -398,12 +389,16 @@ impl Oracle {
                     i32::try_from(partition).expect("a handful"),
                 );
                 let held = content.held.get(&name).copied();
-                if held != Some((*log, broker.logs[*log].end())) {
+                let end = broker.logs[*log].end();
+                let whole = held.is_some_and(|(of, next)| {
+                    let below = broker.same_below(of, *log);
+                    next == end && below.is_some_and(|below| next <= below)
+                });
+                if !whole {
                     return Err(breach(
                         "I5",
                         format!(
-                            "topic {topic}, partition {partition}: log {log} ends at {}, the table has {held:?}",
-                            broker.logs[*log].end()
+                            "topic {topic}, partition {partition}: log {log} ends at {end}, the table has {held:?}"
                         ),
                     ));
                 }
@@ -413,14 +408,20 @@ impl Oracle {
     }
 }
 
-/// The offsets of the rows that a consumer is given of a stretch.
-fn rows(broker: &Broker, log: LogId, from: i64, to: i64) -> Vec<i64> {
+/// Rows with a say that keep the bounds, of a stretch: offset and event time.
+fn counting(broker: &Broker, log: LogId, from: i64, to: i64) -> Vec<(i64, i64)> {
     let log = &broker.logs[log];
-    let is_row = |offset: &i64| {
-        let record = log.record(*offset);
-        record.is_some_and(|record| log.is_delivered(record) && matches!(record.what, What::Row(_)))
+    let to = to.min(log.end());
+    let counts = |offset: i64| {
+        let record = log
+            .record(offset)
+            .filter(|record| log.is_delivered(record))?;
+        match record.what {
+            What::Row(row) if row.truth == Truth::Counts => Some((offset, row.event_us)),
+            _ => None,
+        }
     };
-    (from..to).filter(is_row).collect()
+    (from..to).filter_map(counts).collect()
 }
 
 /// Whether a log holds rows that break the bounds.

@@ -17,6 +17,33 @@ pub(super) const MOST_WORKERS: usize = 3;
 /// Partitions of one topic at most.
 pub(super) const MOST_PARTITIONS: usize = 4;
 
+/// A zone, and when histories of its days begin.
+pub(super) struct Zone {
+    pub name: Option<&'static str>,
+    pub start_s: i64,
+}
+
+/// No zone, from 2026-11-30T08:59:50Z, so that a cell of any length ends soon; and zones a little before their clocks change: the day
+/// of 25 hours, that of 23, and one that has no midnight.
+pub(super) const ZONES: [Zone; 4] = [
+    Zone {
+        name: None,
+        start_s: 1_796_029_190,
+    },
+    Zone {
+        name: Some("Europe/Berlin"),
+        start_s: 1_792_832_400,
+    },
+    Zone {
+        name: Some("America/New_York"),
+        start_s: 1_772_848_800,
+    },
+    Zone {
+        name: Some("Africa/Cairo"),
+        start_s: 1_776_897_000,
+    },
+];
+
 /// A history: settings and events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -37,6 +64,9 @@ pub struct Plan {
 pub struct Settings {
     /// Length of a cell, whole seconds that divide a day.
     pub cell_ms: i64,
+    /// The zone whose days are the cells, which are of a day then: by place in [`ZONES`]; 0: none.
+    #[serde(default)]
+    pub zone: usize,
     /// The three bounds.
     pub lateness_ms: i64,
     /// See [`Settings::lateness_ms`].
@@ -63,6 +93,9 @@ pub struct Settings {
     pub partitions: Vec<usize>,
     /// Partitions of a topic that is there from the start and may join later.
     pub joining: usize,
+    /// Partitions of each topic of another pipeline on the same table, which comes later; none: there is none.
+    #[serde(default)]
+    pub second: Vec<usize>,
     /// Whether the claim stays when it joins, and its rows below have no say.
     pub backfill: bool,
     /// Workers.
@@ -232,10 +265,22 @@ pub enum Event {
         /// Which.
         topic: u8,
     },
+    /// A topic that has left is named again.
+    Return {
+        /// Which.
+        topic: u8,
+    },
     /// A topic is deleted and made anew under its name.
     Recreate {
         /// Which topic.
         topic: u8,
+    },
+    /// The newest records of a partition are lost, as by a leader that had not got them yet.
+    Cut {
+        /// Which.
+        partition: u8,
+        /// How many.
+        records: u8,
     },
     /// Retention takes the oldest records of a partition.
     Retain {
@@ -266,10 +311,33 @@ pub enum Event {
         /// Which.
         worker: u8,
     },
+    /// Somebody's expiry leaves nothing of ours on the table.
+    Overrun,
+    /// A person repeats one of our commits that a roll-back has taken out.
+    Pick {
+        /// Which.
+        which: u8,
+    },
+    /// The table's owner agrees to go on from it as it is, where a worker does not by itself.
+    Accept,
     /// The table is rolled back by a person.
     Rollback {
         /// So many snapshots.
         back: u8,
+    },
+    /// A writer is declared drained, or is no longer.
+    Drain {
+        /// Which.
+        pipeline: u8,
+        /// Whether it is.
+        drained: bool,
+    },
+    /// A person takes back that a stretch is complete.
+    Retract {
+        /// So many cells before the claim it begins.
+        back: u8,
+        /// Of so many cells.
+        cells: u8,
     },
     /// The table is copied; the copy must not claim.
     Copy,
@@ -288,7 +356,7 @@ impl Settings {
         let us = |ms: i64| ms * 1000;
         Policy {
             revision: 1,
-            grid: Grid::new(us(self.cell_ms)).expect("drawn from the lengths that make a grid"),
+            grid: self.grid(),
             bounds: Bounds {
                 allowed_lateness_us: us(self.lateness_ms),
                 max_delay_us: us(self.delay_ms),
@@ -308,6 +376,25 @@ impl Settings {
             },
             late_data: LateData::ALL[usize::from(self.late) % LateData::ALL.len()],
         }
+    }
+
+    /// The cells at the start.
+    pub(super) fn grid(&self) -> Grid {
+        let zone = ZONES.get(self.zone).and_then(|zone| zone.name);
+        let grid = Grid::in_zone(self.cell_ms * 1000, zone);
+        grid.expect("drawn from the lengths that make a grid")
+    }
+
+    /// The cells after their owner has changed them: others of about the length.
+    pub(super) fn other_grid(&self, how: u8) -> Grid {
+        let lengths_ms = [self.cell_ms / 5, self.cell_ms * 3, self.cell_ms / 2];
+        let other = Grid::new(lengths_ms[usize::from(how) % lengths_ms.len()] * 1000);
+        other.unwrap_or_else(|_| self.grid())
+    }
+
+    /// When the history begins.
+    pub(super) fn start_us(&self) -> i64 {
+        ZONES[self.zone % ZONES.len()].start_s * SECOND_US
     }
 
     /// The admitted terms.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::broker::{Log, Topic};
 use super::oracle::Found;
-use super::table::{Loaded, REF, WRITER};
+use super::table::Loaded;
 use super::tally::Seen;
 use super::worker::{Life, Session, UnderWay};
 use super::world::World;
@@ -16,7 +16,9 @@ use crate::kafka::{TopicInfo, TopicPartition};
 use crate::sink::errand::Errand;
 use crate::sink::identity::{goes_on_at, incarnations, jump_of};
 use crate::sink::question::{asked_partitions, known, partitions};
-use crate::watermark::{Anchor, Asker, Identity, Jump, Origin, Standing, State, keep_offsets};
+use crate::watermark::{
+    Accepted, Anchor, Asker, Jump, Obstacle, Origin, Standing, State, keep_offsets,
+};
 
 /// A table as a worker loaded it.
 pub(super) struct Stood {
@@ -37,53 +39,50 @@ impl Stood {
 }
 
 impl World {
-    pub(super) fn identity() -> Identity {
-        Identity {
-            writer: WRITER.to_owned(),
-            cluster_id: "cluster".to_owned(),
-            installation: "here".to_owned(),
-            table_uuid: Uuid::from_u128(7),
-            table_ref: REF.to_owned(),
-        }
-    }
-
-    /// The topics as the specification names them.
-    pub(super) fn subscription(&self) -> String {
-        let names = self.topics.iter();
-        let names: Vec<&str> = names
-            .map(|topic| &*self.broker.topics[*topic].name)
-            .collect();
-        names.join(",")
-    }
-
     /// Where a worker stands on the table; `None`: it is not one to go on from.
     pub(super) fn stand(&mut self, worker: usize) -> Option<Stood> {
-        let now_us = self.clock_us(worker);
+        self.stand_as(self.workers[worker].pipeline, self.clock_us(worker), false)
+    }
+
+    /// Where a writer stands. `orders`: a person asks, who may order something in the name of a drained one, too.
+    pub(super) fn stand_as(&mut self, pipeline: usize, now_us: i64, orders: bool) -> Option<Stood> {
+        let own = &self.pipelines[pipeline];
         let asker = Asker {
             keep_offsets: self.settings.keep_offsets,
-            ..Asker::new(WRITER, now_us)
+            accept: Accepted {
+                table_uuid: None,
+                snapshot_id: self.accepted,
+            },
+            ..Asker::new(own.writer, now_us)
         };
         let loaded = self.table.load(&asker, &mut *self.rules);
-        match loaded.standing.as_ref().ok()? {
+        if loaded.standing.as_ref().is_err_and(Obstacle::withdraws) {
+            self.withdraw();
+        }
+        let own = &self.pipelines[pipeline];
+        let mut stood = match loaded.standing.as_ref().ok()? {
             Standing::Begins(beginning) => {
-                let policy = self.workers[worker].policy.clone();
-                Some(Stood {
-                    state: beginning.state(Self::identity(), &self.subscription(), policy, now_us),
+                let subscription = self.subscription(pipeline);
+                let (identity, policy) = (own.identity(), own.policy.clone());
+                Stood {
+                    state: beginning.state(identity, &subscription, policy, now_us),
                     kept: beginning.kept.clone(),
                     reopens: false,
-                    loaded,
-                })
+                    loaded: Rc::clone(&loaded),
+                }
             }
-            Standing::GoesOn(going_on) => Some(Stood {
+            Standing::GoesOn(going_on) => Stood {
                 state: going_on.state.clone(),
                 kept: going_on
                     .rolled_back
                     .as_ref()
                     .and_then(|rolled_back| rolled_back.kept.clone()),
                 reopens: going_on.rolled_back.is_some(),
-                loaded,
-            }),
-        }
+                loaded: Rc::clone(&loaded),
+            },
+        };
+        stood.state.peers.clone_from(&loaded.peers);
+        Some(stood).filter(|stood| orders || !stood.state.published.drained)
     }
 
     pub(super) fn open(&mut self, worker: usize) {
@@ -106,8 +105,8 @@ impl World {
 
     /// Sends what has to be on the table before anything is read: anchors, jumps, the step after a roll-back.
     fn settle_start(&mut self, worker: usize, stood: &Stood) {
-        let at_us = self.clock_us(worker);
-        let topics = self.topics();
+        let (at_us, pipeline) = (self.clock_us(worker), self.workers[worker].pipeline);
+        let topics = self.topics(pipeline);
         let Some(topics) = self.rules.topics(topics) else {
             self.end_session(worker);
             return;
@@ -119,13 +118,14 @@ impl World {
         };
         // Reading goes on at these offsets, whichever commit they are of.
         let reached = stood.kept.as_deref().unwrap_or(&stood.state);
-        errand.jumps = self.jumps(reached, &topics, at_us);
+        let cuts = std::mem::take(&mut self.workers[worker].cuts);
+        errand.jumps = self.jumps(reached, &topics, &cuts, at_us);
         let mut known = known(&stood.state);
         if let Some(kept) = &stood.kept {
             (errand.jumps, errand.anchors) = keep_offsets(
                 (&stood.state, kept),
                 errand.jumps,
-                |topic| self.names(topic),
+                |topic| self.names(pipeline, topic),
                 at_us,
             );
             let anchored = errand.anchors.iter();
@@ -158,7 +158,7 @@ impl World {
                 at_us,
             });
         }
-        errand.retired = self.retired(&stood.state);
+        errand.retired = self.retired(pipeline, &stood.state);
         let nothing = errand.anchors.is_empty() && errand.jumps.is_empty();
         if nothing && errand.retired.is_empty() && !stood.is_for_opening() {
             return;
@@ -170,6 +170,7 @@ impl World {
             errand,
             files: Vec::new(),
             logs: Rc::new(self.broker.logs_now()),
+            read: Rc::default(),
             commit_id,
             lost_answer: false,
             ready: None,
@@ -177,7 +178,13 @@ impl World {
     }
 
     /// Where reading cannot go on, and where it goes on instead.
-    fn jumps(&self, reached: &State, topics: &[TopicInfo], at_us: i64) -> Vec<Jump> {
+    fn jumps(
+        &self,
+        reached: &State,
+        topics: &[TopicInfo],
+        cuts: &BTreeMap<TopicPartition, i64>,
+        at_us: i64,
+    ) -> Vec<Jump> {
         let ids = incarnations(reached);
         let mut jumps = Vec::new();
         for at in partitions(topics) {
@@ -189,7 +196,8 @@ impl World {
             let known = ids.get(&*at.topic).filter(|_| self.rules.knows_topic_ids());
             let changed = id.filter(|id| known.is_some_and(|known| known != id));
             let (next, log) = (next.next_offset, self.log_of(&at));
-            let Some((kind, _)) = jump_of(&at, next, log.start..log.end(), changed, false) else {
+            let cut = cuts.get(&at) == Some(&next);
+            let Some((kind, _)) = jump_of(&at, next, log.start..log.end(), changed, cut) else {
                 continue;
             };
             jumps.push(Jump {
@@ -212,17 +220,11 @@ impl World {
             .map_or(from, |(kind, _)| goes_on_at(kind, from, &offsets))
     }
 
-    /// Whether the specification names a topic.
-    fn names(&self, name: &str) -> bool {
-        let mut topics = self.topics.iter();
-        topics.any(|topic| *self.broker.topics[*topic].name == *name)
-    }
-
     /// The topics that the table or its last answer has, and the specification no longer names.
-    fn retired(&self, state: &State) -> Vec<String> {
+    fn retired(&self, pipeline: usize, state: &State) -> Vec<String> {
         let asked = state.asked.iter().flat_map(|asked| asked.topics.keys());
         let there: BTreeSet<&String> = state.topics.keys().chain(asked).collect();
-        let gone = there.into_iter().filter(|name| !self.names(name));
+        let gone = there.into_iter().filter(|name| !self.names(pipeline, name));
         gone.cloned().collect()
     }
 
@@ -231,8 +233,8 @@ impl World {
         &self.broker.logs[log.expect("the broker named it")]
     }
 
-    /// What the broker says of the topics; `None`: it cannot tell now.
-    pub(super) fn topics(&mut self) -> Option<Vec<TopicInfo>> {
+    /// What the broker says of a pipeline's topics; `None`: it cannot tell now.
+    pub(super) fn topics(&mut self, pipeline: usize) -> Option<Vec<TopicInfo>> {
         if self.broker.unanswered > 0 {
             self.broker.unanswered -= 1;
             self.note.see(Seen::Unanswered);
@@ -243,17 +245,19 @@ impl World {
             id: Some(topic.id),
             partitions: (0..i32::try_from(topic.logs.len()).expect("a handful")).collect(),
         };
-        let named = self.topics.iter().map(|topic| &self.broker.topics[*topic]);
+        let named = self.pipelines[pipeline].topics.iter();
+        let named = named.map(|topic| &self.broker.topics[*topic]);
         Some(named.map(info).collect())
     }
 
-    pub(super) fn topics_now(&self) -> Vec<TopicInfo> {
+    pub(super) fn topics_now(&self, pipeline: usize) -> Vec<TopicInfo> {
         let info = |topic: &Topic| TopicInfo {
             name: topic.name.to_string(),
             id: Some(topic.id),
             partitions: Vec::new(),
         };
-        let named = self.topics.iter().map(|topic| &self.broker.topics[*topic]);
+        let named = self.pipelines[pipeline].topics.iter();
+        let named = named.map(|topic| &self.broker.topics[*topic]);
         named.map(info).collect()
     }
 
@@ -268,6 +272,14 @@ impl World {
             self.end_session(worker);
             return;
         };
+        if !self
+            .retired(self.workers[worker].pipeline, &stood.state)
+            .is_empty()
+        {
+            // What nobody reads any more can leave now that the table knows it.
+            self.end_session(worker);
+            return;
+        }
         let session = self.workers[worker]
             .session
             .as_mut()
@@ -297,10 +309,28 @@ impl World {
             self.end_session(worker);
             return;
         };
-        let session = self.workers[worker].session.as_mut().expect("seen above");
-        for at in &new {
-            session.begin(at, &stood.state);
+        for at in new {
+            let log = self.broker.find(&at.topic, at.partition);
+            let log = log.expect("topics stay");
+            let name = (at.topic.to_string(), at.partition);
+            let held = self.oracle.held(self.table.main_id, &name);
+            let cut = held.is_some_and(|(counted, next)| {
+                let below = self.broker.same_below(counted, log);
+                below.is_some_and(|below| next > below)
+            });
+            let own = &mut self.workers[worker];
+            let known = stood.state.partition(&at.topic, at.partition);
+            // The client compares leader epochs, those of the table and of the log.
+            if let Some(known) = known.filter(|_| cut) {
+                own.cuts.insert(at, known.next_offset);
+                self.note.see(Seen::RowsLost);
+                self.end_session(worker);
+                return;
+            }
+            let session = own.session.as_mut().expect("seen above");
+            session.begin(&at, &stood.state, log);
         }
+        let session = self.workers[worker].session.as_mut().expect("seen above");
         session.state = stood.state;
     }
 
@@ -311,7 +341,7 @@ impl World {
         };
         let mine = |at: &TopicPartition| {
             let own = self.settings.copies || self.owners.get(at) == Some(&worker);
-            own && self.names(&at.topic)
+            own && self.names(self.workers[worker].pipeline, &at.topic)
         };
         known(&session.state).into_iter().filter(mine).collect()
     }
@@ -334,24 +364,29 @@ impl World {
 
     /// The group gives every partition an owner that runs.
     pub(super) fn assign(&mut self) {
-        let running: Vec<usize> = self
-            .workers
-            .iter()
-            .filter(|worker| worker.life == Life::Running && !worker.lost)
-            .map(|worker| worker.number)
-            .collect();
-        if running.is_empty() {
-            return;
-        }
         let mut owners = BTreeMap::new();
-        for topic in &self.broker.topics {
-            for partition in 0..topic.logs.len() {
-                let number = i32::try_from(partition).expect("a handful");
-                let at = TopicPartition::new(Arc::clone(&topic.name), number);
-                let kept = self.owners.get(&at).filter(|owner| running.contains(owner));
-                let owner = kept.copied().unwrap_or(running[partition % running.len()]);
-                owners.insert(at, owner);
+        for at in 0..self.pipelines.len() {
+            let running = self.workers.iter().filter(|worker| {
+                worker.pipeline == at && worker.life == Life::Running && !worker.lost
+            });
+            let running: Vec<usize> = running.map(|worker| worker.number).collect();
+            if running.is_empty() {
+                continue;
             }
+            for topic in &self.pipelines[at].topics {
+                let topic = &self.broker.topics[*topic];
+                for partition in 0..topic.logs.len() {
+                    let number = i32::try_from(partition).expect("a handful");
+                    let at = TopicPartition::new(Arc::clone(&topic.name), number);
+                    let kept = self.owners.get(&at).filter(|owner| running.contains(owner));
+                    let owner = kept.copied().unwrap_or(running[partition % running.len()]);
+                    owners.insert(at, owner);
+                }
+            }
+        }
+        // Where nobody runs, whoever was the owner last is it until then.
+        for (at, owner) in std::mem::take(&mut self.owners) {
+            owners.entry(at).or_insert(owner);
         }
         self.owners = owners;
     }

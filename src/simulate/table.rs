@@ -10,11 +10,9 @@ use uuid::Uuid;
 use super::rules::Rules;
 use crate::sink::finalize::Plan;
 use crate::watermark::{
-    Ancestor, Asker, Lineage, Obstacle, Reading, Standing, TableView, contract, read_claim,
+    Ancestor, Asker, Lineage, Obstacle, Peer, Picked, Reading, Standing, TableView, contract,
+    peers, read_claim,
 };
-
-/// The writer of every history.
-pub(super) const WRITER: &str = "shop.orders";
 
 /// The ref that is written.
 pub(super) const REF: &str = "main";
@@ -23,16 +21,22 @@ pub(super) const REF: &str = "main";
 pub(super) struct Snapshot {
     pub parent_id: Option<i64>,
     pub summary: Rc<HashMap<String, String>>,
+    /// That of ours, where it is one.
+    commit_id: Option<Uuid>,
+    /// What it repeats, where somebody cherry-picked it.
+    pub source_id: Option<i64>,
 }
 
 /// A table as somebody loaded it.
 pub(super) struct Loaded {
     /// Main's snapshot.
     pub main_id: Option<i64>,
-    /// Where the writer stands on it.
+    /// Where the writer stands on it; beside writers of whom one cannot be read nobody goes on.
     pub standing: Result<Standing, Obstacle>,
-    /// The commits of ours in main's ancestry.
-    pub commits: BTreeSet<Uuid>,
+    /// The other writers.
+    pub peers: Vec<Peer>,
+    /// Whether main's ancestry has expired somewhere.
+    pub broken: bool,
 }
 
 /// The table.
@@ -42,8 +46,8 @@ pub(super) struct Table {
     pub snapshots: BTreeMap<i64, Snapshot>,
     pub main_id: Option<i64>,
     last_id: i64,
-    /// What whoever loads it now is given.
-    loaded: Option<Rc<Loaded>>,
+    /// What a writer that loads it now is given.
+    loaded: BTreeMap<String, Rc<Loaded>>,
 }
 
 impl Table {
@@ -54,26 +58,34 @@ impl Table {
             snapshots: BTreeMap::new(),
             main_id: None,
             last_id: 0,
-            loaded: None,
+            loaded: BTreeMap::new(),
         }
     }
 
     /// The table as it is: the state is decoded once for each of its versions.
     pub(super) fn load(&mut self, asker: &Asker<'_>, rules: &mut dyn Rules) -> Rc<Loaded> {
-        if let Some(loaded) = &self.loaded {
+        if let Some(loaded) = self.loaded.get(asker.writer) {
             return Rc::clone(loaded);
         }
         let lineage = self.lineage();
+        let view = self.view(&lineage);
+        let peers = peers(asker.writer, &view).map_err(|source| Obstacle::Damaged {
+            writer: asker.writer.to_owned(),
+            source,
+        });
+        let standing = rules.stand(asker, &view);
+        let (standing, peers) = match peers {
+            Ok(peers) => (standing, peers),
+            Err(unreadable) => (Err(unreadable), Vec::new()),
+        };
         let loaded = Rc::new(Loaded {
             main_id: self.main_id,
-            standing: rules.stand(asker, &self.view(&lineage)),
-            commits: lineage
-                .snapshots
-                .iter()
-                .filter_map(Ancestor::commit_id)
-                .collect(),
+            standing,
+            peers,
+            broken: lineage.broken,
         });
-        self.loaded = Some(Rc::clone(&loaded));
+        let writer = asker.writer.to_owned();
+        self.loaded.insert(writer, Rc::clone(&loaded));
         loaded
     }
 
@@ -99,11 +111,60 @@ impl Table {
                 snapshot_id,
                 parent_id: snapshot.parent_id,
                 summary: Cow::Borrowed(&*snapshot.summary),
-                picked: None,
+                picked: snapshot.source_id.map(|id| self.picked(id)),
             });
             next_id = snapshot.parent_id;
         }
         lineage
+    }
+
+    /// Whether a commit of ours is in main's ancestry.
+    pub(super) fn leads_to(&self, commit_id: Uuid) -> bool {
+        let mut next_id = self.main_id;
+        while let Some(snapshot) = next_id.and_then(|id| self.snapshots.get(&id)) {
+            if snapshot.commit_id == Some(commit_id) {
+                return true;
+            }
+            next_id = snapshot.parent_id;
+        }
+        false
+    }
+
+    /// The oldest commit of ours that is left.
+    pub(super) fn oldest(&self) -> Option<Uuid> {
+        let ancestors = self.ancestors().into_iter().rev();
+        ancestors
+            .filter_map(|id| self.snapshots[&id].commit_id)
+            .next()
+    }
+
+    /// Whose a snapshot is that somebody repeats.
+    fn picked(&self, source_id: i64) -> Picked {
+        match self.snapshots.get(&source_id) {
+            None => Picked::Gone,
+            Some(source) => match source.summary.get(contract::WRITER) {
+                Some(writer) => Picked::Ours(writer.clone()),
+                None => Picked::Foreign,
+            },
+        }
+    }
+
+    /// Snapshots of ours that main does not lead to.
+    pub(super) fn aside(&self) -> Vec<i64> {
+        let ancestors = self.ancestors();
+        let ours = |id: &i64| self.snapshots[id].summary.contains_key(contract::COMMIT_ID);
+        let aside = self.snapshots.keys().filter(|id| !ancestors.contains(id));
+        aside.copied().filter(ours).collect()
+    }
+
+    /// Repeats what a snapshot added, on main.
+    pub(super) fn pick(&mut self, source_id: i64) -> i64 {
+        let summary = [("operation".to_owned(), "append".to_owned())];
+        let snapshot_id = self.append(summary.into());
+        let picked = self.snapshots.get_mut(&snapshot_id).expect("just added");
+        picked.source_id = Some(source_id);
+        self.touch();
+        snapshot_id
     }
 
     /// What a reader may count on.
@@ -129,7 +190,9 @@ impl Table {
         self.last_id += 1;
         let snapshot = Snapshot {
             parent_id: self.main_id,
+            commit_id: contract::summary_commit_id(&summary),
             summary: Rc::new(summary),
+            source_id: None,
         };
         self.snapshots.insert(self.last_id, snapshot);
         self.point(Some(self.last_id));
@@ -144,7 +207,7 @@ impl Table {
 
     /// Whoever loads it next sees what was changed.
     pub(super) fn touch(&mut self) {
-        self.loaded = None;
+        self.loaded.clear();
     }
 
     /// Main's ancestors, newest first, as far as they are there.
@@ -158,13 +221,24 @@ impl Table {
         all
     }
 
+    /// Removes all but the newest, whosever that is.
+    pub(super) fn expire_to_newest(&mut self) {
+        let newest = self.main_id;
+        self.snapshots.retain(|id, _| Some(*id) == newest);
+        self.touch();
+    }
+
     /// Removes all but the newest ancestors; tells whether any went.
     pub(super) fn expire(&mut self, keep: usize) -> bool {
         let ancestors = self.ancestors();
         let ours = |id: &i64| self.snapshots[id].summary.contains_key(contract::COMMIT_ID);
-        // Expiry keeps the newest snapshot of ours.
+        // Expiry keeps the newest snapshot of ours, whichever writer's it is.
         let newest = ancestors.iter().position(ours).map_or(0, |at| at + 1);
-        let kept: BTreeSet<i64> = ancestors.into_iter().take(keep.max(newest)).collect();
+        let mut kept: BTreeSet<i64> = ancestors.into_iter().take(keep.max(newest)).collect();
+        // Whose a copy was nobody could tell without what it repeats.
+        let sources = kept.iter().filter_map(|id| self.snapshots[id].source_id);
+        let sources: Vec<i64> = sources.collect();
+        kept.extend(sources);
         let before = self.snapshots.len();
         self.snapshots.retain(|id, _| kept.contains(id));
         self.touch();

@@ -59,11 +59,23 @@ pub enum Seen {
     TopicBackfilled,
     /// A topic left.
     TopicLeft,
-    /// Retention took records that were not read yet.
+    /// A topic that had left was named again.
+    TopicReturned,
+    /// Records that could not be read any more, or were read before, had been lost or cut off.
     RowsLost,
+    /// The end of a log was cut off.
+    LogCut,
+    /// Reading went back to where a log had been cut.
+    WentBack,
     /// The broker could not name the partitions.
     Unanswered,
     // Workers.
+    /// Another pipeline wrote to the table, too.
+    WriterJoined,
+    /// A writer was declared drained.
+    WriterDrained,
+    /// It went on.
+    WriterUndrained,
     /// A worker died.
     WorkerDied,
     /// A commit of a dead worker took effect after its death.
@@ -78,6 +90,10 @@ pub enum Seen {
     Fenced,
     /// The settings changed.
     PolicyChanged,
+    /// The cells changed.
+    CellsChanged,
+    /// Cells were the days in a zone, over a change of its clocks.
+    DaysInZone,
     // The table.
     /// Two commits met, and one lost.
     Conflict,
@@ -93,8 +109,18 @@ pub enum Seen {
     ForeignAppend,
     /// Snapshots were expired.
     Expired,
+    /// Nothing of ours was left among the table's snapshots.
+    Overrun,
     /// The table was rolled back.
     RolledBack,
+    /// A commit of ours was repeated by somebody.
+    CherryPicked,
+    /// A claim was taken away from a table that nobody could go on from.
+    Withdrawn,
+    /// The table's owner agreed to go on from it as it was.
+    LineageAccepted,
+    /// A person took back that a stretch is complete.
+    Retracted,
     /// The table was copied.
     Copied,
     /// The state was rebuilt from the summaries.
@@ -128,6 +154,8 @@ pub enum Seen {
     HeldUnknown,
     /// See `HeldBy::Asked`.
     HeldAsked,
+    /// See `HeldBy::Writer`.
+    HeldWriter,
     /// See `HeldBy::Policy`.
     HeldPolicy,
     // Edges of a claim.

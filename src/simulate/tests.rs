@@ -89,3 +89,36 @@ fn a_topic_whose_join_was_rolled_back_joins_again() {
         "histories/a_topic_whose_join_was_rolled_back_joins_again.json"
     ));
 }
+
+/// A log was cut, and reading went on behind the gap at the same offset; then the commit that said so was rolled back. What another
+/// worker had read behind it fitted the restored offset, and went onto the table without the gap.
+#[test]
+fn a_batch_of_a_history_that_is_gone_is_read_again() {
+    assert_good(include_str!(
+        "histories/a_batch_of_a_history_that_is_gone_is_read_again.json"
+    ));
+}
+
+/// The same where older commits have expired: what is younger than those that are left is gone, not expired.
+#[test]
+fn a_batch_of_a_history_that_is_gone_is_read_again_where_some_has_expired() {
+    assert_good(include_str!(
+        "histories/a_batch_of_a_history_that_is_gone_is_read_again_where_some_has_expired.json"
+    ));
+}
+
+/// State lost, then a commit cherry-picked, then the table accepted: the epoch began at 1 again, below that of the newest summary.
+#[test]
+fn a_table_that_is_accepted_without_its_state_goes_on_in_a_later_epoch() {
+    assert_good(include_str!(
+        "histories/a_table_that_is_accepted_without_its_state_goes_on_in_a_later_epoch.json"
+    ));
+}
+
+/// The oracle took rows for those without a say although the commit that had said so was gone.
+#[test]
+fn a_topic_whose_backfill_was_rolled_back_has_a_say_again() {
+    assert_good(include_str!(
+        "histories/a_topic_whose_backfill_was_rolled_back_has_a_say_again.json"
+    ));
+}

@@ -6,17 +6,22 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::broker::LogId;
-use super::oracle::{Breach, Committed, Found, Name, breach};
+use super::content::{Committed, Move, Range};
+use super::oracle::{Breach, Found, breach};
 use super::plan::Fate;
+use super::table::Loaded;
 use super::tally::Seen;
 use super::worker::{Ready, UnderWay};
 use super::world::{InFlight, World};
-use crate::sink::errand::Bearer;
+use crate::sink::errand::{Bearer, Errand};
 use crate::sink::fence::Verdict;
 use crate::sink::finalize::{Plan, publish};
 use crate::watermark::{
-    CompleteFrom, EmptyCommit, HeldBy, Misfit, State, Term, advance, should_commit_empty,
+    CompleteFrom, EmptyCommit, HeldBy, JumpKind, Misfit, Order, Origin, State, Term, advance,
+    should_commit_empty,
 };
 
 /// How an attempt to commit goes on.
@@ -76,8 +81,11 @@ impl World {
         }
         let (loaded, state) = (stood.loaded, stood.state);
         let errand = &under_way.errand;
-        if loaded.commits.contains(&under_way.commit_id) {
+        if self.table.leads_to(under_way.commit_id) {
             return Attempted::Done(Box::new(state));
+        }
+        if self.is_gone(&loaded, errand) {
+            return Attempted::Over;
         }
         match errand.judge(&state, under_way.lost_answer) {
             Verdict::Go => {}
@@ -88,7 +96,8 @@ impl World {
             }
         }
         let now_us = self.clock_us(worker);
-        let subscription = self.subscription();
+        let pipeline = self.workers[worker].pipeline;
+        let subscription = self.subscription(pipeline);
         let own = &self.workers[worker];
         let bearer = Bearer {
             commit_id: under_way.commit_id,
@@ -127,12 +136,21 @@ impl World {
         let mut plan = Plan::default();
         publish(advanced, &contribution, &mut plan);
         under_way.ready = Some(Ready {
+            pipeline,
             base_id: loaded.main_id,
             plan,
             contribution,
             logs: Rc::clone(&under_way.logs),
+            read: Rc::clone(&under_way.read),
         });
         Attempted::On
+    }
+
+    /// Whether another worker has taken up a roll-back behind what was read.
+    fn is_gone(&self, loaded: &Loaded, errand: &Errand) -> bool {
+        let read_on = errand.batch.as_ref().and(errand.derived_from);
+        let is_left = |id: Uuid| !loaded.broken || self.table.oldest() < Some(id);
+        read_on.is_some_and(|id| is_left(id) && !self.table.leads_to(id))
     }
 
     fn commit(&mut self, under_way: &mut UnderWay, ready: Ready) -> Result<Attempted, Breach> {
@@ -171,36 +189,15 @@ impl World {
         };
         self.note_commit(ready);
         let news = &ready.contribution;
-        let log = |topic: &str, partition: i32| {
-            let found = ready.logs.get(&(topic.to_owned(), partition)).copied();
-            found.ok_or_else(|| breach("I5", format!("{topic}/{partition} is not there")))
-        };
-        let mut moves: Vec<(Name, LogId, i64)> = Vec::new();
-        for anchor in &news.anchors {
-            let id = log(&anchor.topic, anchor.partition)?;
-            moves.push(((anchor.topic.clone(), anchor.partition), id, anchor.offset));
-        }
-        for jump in &news.jumps {
-            let id = log(&jump.topic, jump.partition)?;
-            moves.push(((jump.topic.clone(), jump.partition), id, jump.offset));
-        }
+        let moves = self.moves(ready)?;
         // Where rows were passed over, or positions forgotten, one that is sent again may come for the first time.
-        self.replays_certain &= moves.iter().all(|(_, _, offset)| *offset == 0);
-        let with_offsets = news
-            .partitions
-            .iter()
-            .filter(|own| own.end_offset > own.start_offset);
-        let ranges: Vec<(Name, i64, i64)> = with_offsets
-            .map(|own| {
-                (
-                    (own.topic.clone(), own.partition),
-                    own.start_offset,
-                    own.end_offset,
-                )
-            })
-            .collect();
+        self.replays_certain &= moves.iter().all(|step| step.offset == 0);
+        let ranges = ranges(ready)?;
         let summary = Rc::clone(&self.table.snapshots[&snapshot_id].summary);
         let late = self.oracle.late;
+        let own = &self.pipelines[ready.pipeline];
+        let topics = own.topics.iter().chain(&own.left);
+        let topics = topics.map(|topic| self.broker.topics[*topic].name.to_string());
         self.oracle.commit(
             &Committed {
                 snapshot_id,
@@ -209,9 +206,20 @@ impl World {
                 properties: &self.table.properties,
                 moves,
                 retired: &news.retired,
+                topics: topics.collect(),
+                drains: match &news.order {
+                    Some(Order::Drain) => Some(true),
+                    Some(Order::Undrain) => Some(false),
+                    _ => None,
+                },
+                retracted: match &news.order {
+                    Some(Order::Retract(stretch)) => Some((stretch.from_us, stretch.before_us)),
+                    _ => None,
+                },
                 backfill: self.settings.backfill,
                 ranges,
                 files,
+                cells_changed: self.note.seen.contains(&Seen::CellsChanged),
                 replays_certain: self.replays_certain,
             },
             &self.broker,
@@ -220,7 +228,38 @@ impl World {
             self.note.see(Seen::RowLate);
         }
         self.judge_reader()?;
+        self.judge_edge()?;
         Ok(true)
+    }
+
+    /// Where a commit lets reading begin, or go on elsewhere.
+    fn moves(&mut self, ready: &Ready) -> Result<Vec<Move>, Breach> {
+        let news = &ready.contribution;
+        let log = |topic: &str, partition: i32| {
+            let found = ready.logs.get(&(topic.to_owned(), partition)).copied();
+            found.ok_or_else(|| breach("I5", format!("{topic}/{partition} is not there")))
+        };
+        let mut moves = Vec::new();
+        for anchor in &news.anchors {
+            moves.push(Move {
+                name: (anchor.topic.clone(), anchor.partition),
+                log: log(&anchor.topic, anchor.partition)?,
+                offset: anchor.offset,
+                back: matches!(anchor.origin, Origin::Back { .. }),
+            });
+        }
+        for jump in &news.jumps {
+            moves.push(Move {
+                name: (jump.topic.clone(), jump.partition),
+                log: log(&jump.topic, jump.partition)?,
+                offset: jump.offset,
+                back: false,
+            });
+            if jump.kind == JumpKind::Truncated && jump.offset < jump.from {
+                self.note.see(Seen::WentBack);
+            }
+        }
+        Ok(moves)
     }
 
     pub(super) fn note_commit(&mut self, ready: &Ready) {
@@ -233,6 +272,7 @@ impl World {
             HeldBy::Partition { term: None, .. } => self.note.see(Seen::HeldUnknown),
             HeldBy::Partition { .. } => self.note.see(Seen::HeldPartition),
             HeldBy::Asked => self.note.see(Seen::HeldAsked),
+            HeldBy::Writer { .. } => self.note.see(Seen::HeldWriter),
             HeldBy::Policy { .. } => self.note.see(Seen::HeldPolicy),
             _ => {}
         }
@@ -246,6 +286,9 @@ impl World {
                 Term::Clock => Seen::TermClock,
             });
         }
+        if !state.peers.is_empty() {
+            self.note.see(Seen::WriterJoined);
+        }
         if advanced.claim.reopened.is_some() {
             self.note.see(Seen::Reopened);
         }
@@ -255,7 +298,7 @@ impl World {
         if matches!(advanced.claim.complete_from, CompleteFrom::From(_)) {
             self.note.see(Seen::CompleteFrom);
         }
-        let claim_us = state.published.finalized_before_us;
+        let claim_us = state.claimed_us();
         if let Some(claim_us) = claim_us
             && claim_us > self.highest_us.unwrap_or(i64::MIN)
         {
@@ -291,4 +334,25 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// The offsets that a commit brings, with the logs that they were read from.
+fn ranges(ready: &Ready) -> Result<Vec<Range>, Breach> {
+    let with_offsets = ready
+        .contribution
+        .partitions
+        .iter()
+        .filter(|own| own.end_offset > own.start_offset);
+    let ranges = with_offsets.map(|own| {
+        let name = (own.topic.clone(), own.partition);
+        let log = ready.read.get(&name).copied();
+        let log = log.ok_or_else(|| breach("I5", format!("{name:?} was not read")))?;
+        Ok(Range {
+            name,
+            log,
+            start: own.start_offset,
+            end: own.end_offset,
+        })
+    });
+    ranges.collect()
 }

@@ -76,16 +76,26 @@ impl World {
         else {
             return Ok(());
         };
-        let mut ended = false;
+        let (mut ended, mut cut) = (false, None);
         for (at, next) in session.tracks.delivered() {
             let log = self
                 .broker
                 .find(&at.topic, at.partition)
                 .expect("topics stay");
+            let before = session.read.get_mut(&(at.topic.to_string(), at.partition));
+            let before = std::mem::replace(before.expect("begun"), log);
+            // The client compares leader epochs.
+            if let Some(below) = self.broker.same_below(before, log)
+                && next > below
+            {
+                (ended, cut) = (true, Some((at, next)));
+                break;
+            }
             let log = (log, &self.broker.logs[log]);
             ended |= session.fetch(&at, next, log, records, now_us).is_none();
         }
         session.flush_if_full(now_us, &mut *self.rules);
+        self.workers[worker].cuts.extend(cut);
         if ended {
             self.note.see(Seen::RowsLost);
             self.end_session(worker);
@@ -95,7 +105,7 @@ impl World {
 
     pub(super) fn is_due(&mut self, worker: usize) -> bool {
         let (now, now_us) = (self.monotonic(), self.clock_us(worker));
-        let subscription = self.subscription();
+        let subscription = self.subscription(self.workers[worker].pipeline);
         let own = &mut self.workers[worker];
         let session = own.session.as_mut().expect("asked by the caller");
         let open_end_us = session.state.open_cell_end_us();
@@ -132,7 +142,7 @@ impl World {
     /// Asks the cluster. The answer is that of the moment, and is heard later.
     pub(super) fn ask(&mut self, worker: usize) {
         let now_us = self.clock_us(worker);
-        let topics = self.topics();
+        let topics = self.topics(self.workers[worker].pipeline);
         let topics = self.rules.topics(topics);
         let mut answer = Answer::none();
         answer.asked = topics
@@ -209,13 +219,14 @@ impl World {
     pub(super) fn send(&mut self, worker: usize) {
         let (now, now_us) = (self.monotonic(), self.clock_us(worker));
         let commit_id = Uuid::from_u128(self.next_commit());
-        let topics = self.topics_now();
+        let topics = self.topics_now(self.workers[worker].pipeline);
         let knows_ids = self.rules.knows_topic_ids();
         let session = self.workers[worker]
             .session
             .as_mut()
             .expect("asked by the caller");
-        let (errand, files) = session.errand(now_us, &mut *self.rules);
+        let (mut errand, files) = session.errand(now_us, &mut *self.rules);
+        errand.derived_from = Some(session.state.commit_id);
         session.cadence.look(now);
         if !errand.is_worth_a_look(&session.state, session.cadence.is_closable(), now_us) {
             return;
@@ -232,6 +243,7 @@ impl World {
             errand,
             files,
             logs: Rc::clone(&session.logs),
+            read: Rc::new(session.read.clone()),
             commit_id,
             lost_answer: false,
             ready: None,

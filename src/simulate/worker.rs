@@ -34,26 +34,42 @@ pub(super) enum Life {
     /// It stands still and knows nothing of it.
     Stalled,
     Dead,
+    /// Nobody has started it yet: it is not one of those that restart.
+    ToCome,
 }
 
 /// A worker.
 pub(super) struct Worker {
     pub number: usize,
+    /// Whose it is.
+    pub pipeline: usize,
     pub name: String,
     pub life: Life,
     pub policy: Policy,
     pub session: Option<Session>,
     /// Others have its partitions, and it has not heard of it yet.
     pub lost: bool,
+    /// Logs that were found to be cut below where it read, and where that was.
+    pub cuts: BTreeMap<TopicPartition, i64>,
+}
+
+impl Worker {
+    pub(super) fn is_to_come(&self) -> bool {
+        self.life == Life::ToCome
+    }
 }
 
 /// A commit that could be sent.
 pub(super) struct Ready {
+    /// Of which pipeline.
+    pub pipeline: usize,
     pub base_id: Option<i64>,
     pub plan: Plan,
     pub contribution: Contribution,
     /// See [`UnderWay::logs`].
     pub logs: Rc<Logs>,
+    /// See [`UnderWay::read`].
+    pub read: Rc<Logs>,
 }
 
 /// An errand on its way.
@@ -62,6 +78,8 @@ pub(super) struct UnderWay {
     pub files: Vec<(LogId, i64)>,
     /// Whose offsets its anchors and jumps are: a topic may be made anew before they land.
     pub logs: Rc<Logs>,
+    /// The logs that its rows were read from.
+    pub read: Rc<Logs>,
     pub commit_id: Uuid,
     pub lost_answer: bool,
     pub ready: Option<Ready>,
@@ -79,6 +97,8 @@ pub(super) struct Session {
     sources: Vec<Arc<str>>,
     slots: Vec<TopicPartition>,
     files: Vec<(LogId, i64)>,
+    /// The logs that are read.
+    pub read: Logs,
     /// The answer on its way, and when it was asked for.
     pub asking: Option<Answer>,
     /// The logs as they were when it was asked.
@@ -111,6 +131,7 @@ impl Session {
             sources: vec!["db/1".into()],
             slots: Vec::new(),
             files: Vec::new(),
+            read: Logs::default(),
             asking: None,
             logs: Rc::default(),
             answer: None,
@@ -119,8 +140,9 @@ impl Session {
         }
     }
 
-    /// Reading begins where a table stands.
-    pub(super) fn begin(&mut self, at: &TopicPartition, state: &State) {
+    /// Reading begins in a log where a table stands.
+    pub(super) fn begin(&mut self, at: &TopicPartition, state: &State, log: LogId) {
+        self.read.insert((at.topic.to_string(), at.partition), log);
         let Some(known) = state.partition(&at.topic, at.partition) else {
             return;
         };
@@ -141,7 +163,8 @@ impl Session {
         u32::try_from(slot).expect("a handful")
     }
 
-    /// Takes so many records of a partition that can be delivered; `None`: the position is not in the log.
+    /// Takes so many records of a partition that can be delivered; `None`: the position is not in the log. That it was cut is seen
+    /// before; what a client reads of a topic made anew is not.
     pub(super) fn fetch(
         &mut self,
         at: &TopicPartition,

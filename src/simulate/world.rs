@@ -7,16 +7,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::broker::{Broker, LogId, Order};
 use super::oracle::{Found, Oracle};
+use super::pipeline::Pipeline;
 use super::plan::{Event, Fate, Kind, Plan, Settings};
 use super::rules::Rules;
 use super::table::Table;
 use super::tally::{Note, Seen};
 use super::worker::{Life, Ready, Worker};
 use crate::kafka::TopicPartition;
-use crate::watermark::{Policy, SECOND_US, Term, contract};
-
-/// When histories begin: 2026-11-30T08:59:50Z, so that a cell of any length ends soon.
-const START_US: i64 = 1_796_029_190 * SECOND_US;
+use crate::watermark::{SECOND_US, Term, contract};
 
 /// A commit whose worker is gone.
 pub(super) struct InFlight {
@@ -37,14 +35,12 @@ pub(super) struct World {
     pub workers: Vec<Worker>,
     /// Who reads what, in a group.
     pub owners: BTreeMap<TopicPartition, usize>,
-    /// The settings that new workers take.
-    pub policy: Policy,
-    /// The topics that the specification names, and those that it named once.
-    pub topics: BTreeSet<usize>,
-    pub left: BTreeSet<usize>,
+    pub pipelines: Vec<Pipeline>,
     pub fates: VecDeque<Fate>,
     pub in_flight: Vec<InFlight>,
     pub replays_certain: bool,
+    /// The snapshot that the table's owner agreed to go on from last.
+    pub accepted: Option<i64>,
     /// Since when the connector stands still, and what it will send.
     pub stopped_us: Option<i64>,
     pub pending: Vec<(LogId, Order)>,
@@ -72,29 +68,43 @@ impl World {
     fn new(plan: &Plan, rules: Box<dyn Rules>) -> Self {
         let settings = plan.settings.clone();
         let policy = settings.policy();
+        let pipelines = Pipeline::all(&settings);
+        let first = settings.workers.max(1);
+        // The second pipeline has one, which is yet to come.
         let worker = |number: usize| Worker {
             number,
+            pipeline: usize::from(number >= first),
             name: format!("worker-{number}"),
-            life: Life::Running,
+            life: if number < first {
+                Life::Running
+            } else {
+                Life::ToCome
+            },
             policy: policy.clone(),
             session: None,
             lost: false,
+            cuts: BTreeMap::new(),
         };
+        let workers = first + pipelines.len() - 1;
+        let logs = [
+            &settings.partitions[..],
+            &[settings.joining],
+            &settings.second,
+        ];
         World {
-            start_us: START_US,
-            now_us: START_US,
-            broker: Broker::new(&[&settings.partitions[..], &[settings.joining]].concat()),
-            topics: (0..settings.partitions.len()).collect(),
-            left: BTreeSet::new(),
+            start_us: settings.start_us(),
+            now_us: settings.start_us(),
+            broker: Broker::new(&logs.concat()),
+            pipelines,
             table: Table::new(),
             oracle: Oracle::default(),
             note: Note::default(),
-            workers: (0..settings.workers.max(1)).map(worker).collect(),
+            workers: (0..workers).map(worker).collect(),
             owners: BTreeMap::new(),
-            policy: policy.clone(),
             fates: VecDeque::new(),
             in_flight: Vec::new(),
             replays_certain: !settings.latest,
+            accepted: None,
             stopped_us: None,
             pending: Vec::new(),
             highest_us: None,
@@ -117,9 +127,17 @@ impl World {
             self.happen(*event)?;
         }
         self.calm()?;
-        self.judge_rebuilt()?;
+        if self.settings.zone > 0 {
+            self.note.see(Seen::DaysInZone);
+        }
+        for pipeline in 0..self.pipelines.len() {
+            self.judge_rebuilt(pipeline)?;
+        }
+        let active = self.active();
+        let topics = active.iter().flat_map(|at| &self.pipelines[*at].topics);
+        let topics: BTreeSet<usize> = topics.copied().collect();
         self.oracle
-            .judge_content(self.table.main_id, &self.broker, &self.topics)?;
+            .judge_content(self.table.main_id, &self.broker, &topics)?;
         // Where the clock is a term, the claims are their owner's word.
         if self.settings.terms().contains(&Term::Clock) {
             return Ok(());
@@ -177,12 +195,14 @@ impl World {
             Event::AddPartition { topic } => self.add_partition(usize::from(topic)),
             Event::Join => self.join(),
             Event::Leave { topic } => self.leave(usize::from(topic)),
+            Event::Return { topic } => self.come_back(usize::from(topic)),
             Event::Recreate { topic } => {
                 self.connector(true);
                 let topic = usize::from(topic) % self.broker.topics.len();
                 self.broker.recreate(topic);
                 self.note.see(Seen::TopicRecreated);
             }
+            Event::Cut { partition, records } => self.cut(partition, records),
             Event::Retain { partition, records } => {
                 let log = self.log(partition);
                 self.broker.logs[log].retain(records);
@@ -190,10 +210,15 @@ impl World {
             Event::Unanswered { questions } => self.broker.unanswered += questions,
             Event::Foreign(foreign) => self.foreign(foreign),
             Event::Expire { keep } => self.expire(usize::from(keep)),
+            Event::Overrun => return self.overrun(),
+            Event::Pick { which } => return self.pick(usize::from(which)),
+            Event::Accept => self.accept(),
             Event::Rollback { back } => return self.roll_back(usize::from(back)),
+            Event::Drain { pipeline, drained } => return self.drain(pipeline, drained),
+            Event::Retract { back, cells } => return self.retract(back, cells),
             Event::Copy => return self.judge_copy(),
-            Event::ForgetState => {
-                let name = contract::state_property(super::table::WRITER);
+            Event::ForgetState if self.goes_on() => {
+                let name = contract::state_property(self.pipelines[0].writer);
                 if self.table.properties.remove(&name).is_some() {
                     self.table.touch();
                     self.note.see(Seen::Rebuilt);
