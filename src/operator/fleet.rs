@@ -89,7 +89,7 @@ pub(super) struct State {
     /// Pipelines whose report has changed since the status was last derived.
     pub(super) news: BTreeSet<Key>,
     /// What each worker runs of each pipeline, by uid and pod.
-    told: HashMap<String, BTreeMap<String, Told>>,
+    told: HashMap<String, Vec<(String, Told)>>,
     /// Whose limits the waves keep to.
     policies: Arc<Policies>,
     /// Whether places in a wave may have become free.
@@ -268,12 +268,13 @@ impl Fleet {
             let (namespace, name) = progress.pipeline.split_once('/').unwrap_or_default();
             let key = Key::new(namespace, name);
             let of_pods = state.told.entry(uid.clone()).or_default();
-            let before = of_pods.insert(pod.to_owned(), told.clone());
-            if before.as_ref() == Some(&told) {
-                continue;
+            match of_pods.iter_mut().find(|(of, _)| of == pod) {
+                Some((_, before)) if *before == told => continue,
+                Some((_, before)) => *before = told,
+                None => of_pods.push((pod.to_owned(), told)),
             }
             // Pods come and go for as long as the pipeline is there.
-            of_pods.retain(|pod, _| state.index.has_pod(&Key::new(namespace, pod)));
+            of_pods.retain(|(pod, _)| state.index.has_pod(&Key::new(namespace, pod)));
             if let Some(report) = state.reports.get(&key).filter(|report| report.uid == *uid) {
                 let workers = report.workers.clone();
                 state.observe(&key, workers.as_ref(), now_us);
@@ -403,7 +404,10 @@ impl State {
         let pods: Vec<Option<&Told>> = self
             .index
             .pods_of(key)
-            .map(|(pod, _)| told.get(pod))
+            .map(|(pod, _)| {
+                let mut said = told.iter().filter(|(of, _)| of == pod);
+                said.next().map(|(_, told)| told)
+            })
             .collect();
         let all = |fits: &dyn Fn(&Told) -> bool| pods.iter().all(|told| told.is_some_and(fits));
         let whole = deployment.rolled_out && deployment.ready == deployment.wanted;

@@ -9,10 +9,14 @@ use std::{
     collections::{BTreeMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
     net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
+use reqwest::header::CONNECTION;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc};
@@ -36,6 +40,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How many workers are asked at once: ten thousand in 20 s are 500 a second, of 100 ms each.
 const AT_ONCE: usize = 64;
+
+/// Up to so many workers each keep a connection from one round to the next. With more of them none does: to connect anew costs a
+/// little time, but a pod has 1,024 descriptors where its runtime says nothing else, and readers need some.
+const KEPT: usize = 400;
 
 /// The longest answer: a thousand pipelines with a hundred partitions each.
 const LONGEST: usize = 16 << 20;
@@ -94,9 +102,15 @@ impl Error {
     }
 }
 
-/// What is read of an answer: of each pipeline whatever is there, so that one that cannot be read hides no other.
+/// What is read of an answer.
 #[derive(Deserialize)]
 struct Answer {
+    pipelines: BTreeMap<String, PipelineProgress>,
+}
+
+/// The same where some of it cannot be read: of each pipeline whatever is there, so that one hides no other.
+#[derive(Deserialize)]
+struct Pieces {
     pipelines: BTreeMap<String, Value>,
 }
 
@@ -112,6 +126,8 @@ pub struct Poller {
     every: Duration,
     /// Those who have been asked and have not answered yet.
     asked: Arc<Mutex<HashSet<SocketAddr>>>,
+    /// Whether connections are kept from one round to the next.
+    keeps: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Poller {
@@ -129,7 +145,7 @@ impl Poller {
         let client = reqwest::Client::builder()
             .connect_timeout(clock.real(CONNECT_TIMEOUT))
             .timeout(clock.real(ANSWER_TIMEOUT))
-            // A connection outlives a round, so that each worker keeps one.
+            // A connection outlives a round, so that each worker keeps one, where they are not too many.
             .pool_idle_timeout(clock.real(ROUND * 3))
             .pool_max_idle_per_host(1)
             .redirect(reqwest::redirect::Policy::none())
@@ -141,6 +157,7 @@ impl Poller {
             counts,
             every,
             asked: Arc::default(),
+            keeps: Arc::new(AtomicBool::new(true)),
         })
     }
 
@@ -149,7 +166,9 @@ impl Poller {
         let places = Arc::new(Semaphore::new(AT_ONCE));
         loop {
             let began = self.clock.monotonic();
-            for (moment, target) in moments(targets(), self.every) {
+            let targets = targets();
+            self.keeps.store(targets.len() <= KEPT, Ordering::Relaxed);
+            for (moment, target) in moments(targets, self.every) {
                 let wait = (began + moment).saturating_sub(self.clock.monotonic());
                 let place = tokio::select! {
                     () = stop.cancelled() => return,
@@ -205,7 +224,11 @@ impl Poller {
 
     async fn fetch(&self, address: SocketAddr) -> Result<Vec<u8>, Error> {
         let url = format!("http://{address}/progress");
-        let sent = self.client.get(url).send().await;
+        let mut asked = self.client.get(url);
+        if !self.keeps.load(Ordering::Relaxed) {
+            asked = asked.header(CONNECTION, "close");
+        }
+        let sent = asked.send().await;
         let mut response = sent.map_err(Error::Unreachable)?;
         if !response.status().is_success() {
             return Err(Error::Refused(response.status().as_u16()));
@@ -256,7 +279,14 @@ fn fraction(hash: u64) -> f64 {
 
 /// Reads an answer: what it says of each pipeline.
 fn read(body: &[u8], now_us: i64) -> Result<BTreeMap<String, Said>, Error> {
-    let answer: Answer = serde_json::from_slice(body).map_err(Error::Unreadable)?;
+    if let Ok(answer) = serde_json::from_slice::<Answer>(body) {
+        let said = answer.pipelines.into_iter();
+        return Ok(said
+            .map(|(uid, progress)| (uid, plausible(progress, now_us)))
+            .collect());
+    }
+    // Only now is it taken apart: to read everything twice costs more than to ask for it.
+    let answer: Pieces = serde_json::from_slice(body).map_err(Error::Unreadable)?;
     let said = answer.pipelines.into_iter().map(|(uid, value)| {
         let said = match serde_json::from_value::<PipelineProgress>(value) {
             Ok(progress) => plausible(progress, now_us),

@@ -64,7 +64,8 @@ pub struct ReportContext {
 #[derive(Default)]
 struct Inner {
     leads: bool,
-    pipelines: BTreeMap<Key, Pipeline>,
+    /// Each in a place of its own: a tree keeps half as much room again as it needs.
+    pipelines: BTreeMap<Key, Box<Pipeline>>,
     /// Which pipelines a worker runs, by the namespace and name of its pod.
     by_worker: HashMap<Key, BTreeSet<Key>>,
 }
@@ -73,12 +74,12 @@ struct Inner {
 struct Pipeline {
     uid: String,
     resource_version: String,
-    labels: BTreeMap<String, String>,
+    labels: Arc<BTreeMap<String, String>>,
     table: String,
     /// The status that the object has.
-    current: Option<IngestionPipelineStatus>,
+    current: Option<Arc<IngestionPipelineStatus>>,
     /// The status that it shall have, until that is settled.
-    submitted: Option<IngestionPipelineStatus>,
+    submitted: Option<Arc<IngestionPipelineStatus>>,
     reconciled: Option<(Reconciled, Children)>,
     workers: Workers,
 }
@@ -116,28 +117,31 @@ impl Reports {
         {
             inner.forget(&key);
         }
-        let pipeline = inner
-            .pipelines
-            .entry(key.clone())
-            .or_insert_with(|| Pipeline {
+        let pipeline = inner.pipelines.entry(key.clone()).or_insert_with(|| {
+            Box::new(Pipeline {
                 uid,
                 resource_version: String::new(),
-                labels: BTreeMap::new(),
+                labels: Arc::default(),
                 table: String::new(),
                 current: None,
                 submitted: None,
                 reconciled: None,
                 workers: Workers::default(),
-            });
+            })
+        });
         let version = object.resource_version().unwrap_or_default();
         // The answer to a write is often here before the watch: what the watch brings of before it is old.
         if is_older(&version, &pipeline.resource_version) {
             return;
         }
         pipeline.resource_version = version;
-        pipeline.labels = object.labels().clone();
+        if *pipeline.labels != *object.labels() {
+            pipeline.labels = Arc::new(object.labels().clone());
+        }
         pipeline.table.clone_from(&object.spec.sink.table);
-        pipeline.current.clone_from(&object.status);
+        if pipeline.current.as_deref() != object.status.as_ref() {
+            pipeline.current = object.status.clone().map(Arc::new);
+        }
         self.report(&mut inner, &key);
     }
 
@@ -200,12 +204,13 @@ impl Reports {
         if pipeline.uid != write.uid {
             return;
         }
-        let is_last = pipeline.submitted.as_ref() == Some(&*status);
+        let is_last = pipeline.submitted.as_deref() == Some(&*status);
         match outcome {
             Outcome::Done(version) => {
                 if !is_older(&version, &pipeline.resource_version) {
                     pipeline.resource_version = version;
-                    pipeline.current = Some(*status);
+                    let submitted = pipeline.submitted.take_if(|_| is_last);
+                    pipeline.current = Some(submitted.unwrap_or_else(|| Arc::new(*status)));
                 }
             }
             // Tried again when the object or what is to be said of it changes; until then it counts as said.
@@ -293,7 +298,9 @@ impl Reports {
                     workers: &pipeline.workers,
                     now_us,
                 };
-                Some(status::status_of(&situation, old))
+                let new = status::status_of(&situation, old.map(Arc::as_ref));
+                let same = old.filter(|old| ***old == new);
+                Some(same.map_or_else(|| Arc::new(new), Arc::clone))
             }
             _ => None,
         };
@@ -301,18 +308,21 @@ impl Reports {
         self.context.claims.set(Known {
             key: key.clone(),
             uid: pipeline.uid.clone(),
-            labels: pipeline.labels.clone(),
+            labels: Arc::clone(&pipeline.labels),
             table: pipeline.table.clone(),
             progress: newest(&pipeline.workers, now_us),
-            status: Arc::new(told),
+            status: told,
         });
         if let Some(new) = derived {
             self.submit(pipeline, key, new);
         }
     }
 
-    fn submit(&self, pipeline: &mut Pipeline, key: &Key, new: IngestionPipelineStatus) {
-        let old = pipeline.submitted.as_ref().or(pipeline.current.as_ref());
+    fn submit(&self, pipeline: &mut Pipeline, key: &Key, new: Arc<IngestionPipelineStatus>) {
+        let old = pipeline
+            .submitted
+            .as_deref()
+            .or(pipeline.current.as_deref());
         if old.is_some_and(|old| !status::is_news(&new, old)) {
             return;
         }
@@ -324,7 +334,7 @@ impl Reports {
             key: key.clone(),
             uid: pipeline.uid.clone(),
             resource_version: pipeline.resource_version.clone(),
-            status: NewStatus::Pipeline(Box::new(new.clone())),
+            status: NewStatus::Pipeline(Box::new((*new).clone())),
         };
         let urgency = if urgent {
             Urgency::Condition

@@ -33,7 +33,7 @@ pub struct Known {
     /// What tells it from another one that had the same name.
     pub uid: String,
     /// Its labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Arc<BTreeMap<String, String>>,
     /// The table that it writes, as its specification names it.
     pub table: String,
     /// Its status: the newest that was derived, or the one that the object has.
@@ -217,7 +217,7 @@ pub(in crate::operator) mod tests {
         Known {
             key: Key::new("shop", "orders"),
             uid: "u".into(),
-            labels: BTreeMap::from([("team".into(), "a".into())]),
+            labels: Arc::new(BTreeMap::from([("team".into(), "a".into())])),
             table: "shop.orders".into(),
             status: Arc::new(status),
             progress: None,

@@ -227,7 +227,7 @@ async fn list_is_filtered_and_paged() {
     for (namespace, name, team) in [("shop", "items", "b"), ("toys", "bears", "a")] {
         let mut known = orders();
         known.key = Key::new(namespace, name);
-        known.labels = BTreeMap::from([("team".into(), team.into())]);
+        known.labels = Arc::new(BTreeMap::from([("team".into(), team.into())]));
         server.claims.set(known);
     }
     let names = async |query: &str| {

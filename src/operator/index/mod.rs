@@ -55,8 +55,8 @@ pub struct Index {
     network_policies: BTreeMap<String, ChildSeen>,
     /// By namespace and name.
     pods: BTreeMap<Key, PodSeen>,
-    /// Who names a table, the eldest first.
-    tables: BTreeMap<TableKey, BTreeMap<Age, Key>>,
+    /// Who names a table, the eldest first: one tree, because a tree of its own for each table would have room for eleven rivals.
+    tables: BTreeMap<(TableKey, Age), Key>,
     /// Pipelines that came, changed or went since they were last told.
     touched: Vec<Key>,
     /// Objects that cannot be decoded, with the kind, and why.
@@ -151,13 +151,8 @@ impl Index {
     /// Those that name its table have to be looked at when it comes or goes, and its pool.
     fn leave(&mut self, key: &Key, seen: &Seen) -> Vec<Task> {
         let mut tasks = Vec::new();
-        if let Some(rivals) = self.tables.get_mut(&seen.table) {
-            rivals.remove(&seen.age);
-            tasks.extend(rivals.values().cloned().map(Task::Pipeline));
-            if rivals.is_empty() {
-                self.tables.remove(&seen.table);
-            }
-        }
+        self.tables.remove(&(seen.table.clone(), seen.age.clone()));
+        tasks.extend(self.naming(&seen.table).cloned().map(Task::Pipeline));
         let pool = seen.decided.as_ref().and_then(|decided| decided.pool());
         tasks.extend(
             pool.filter(|_| !self.pipelines.contains_key(key))
@@ -168,11 +163,20 @@ impl Index {
     }
 
     fn enter(&mut self, key: &Key, seen: Seen) -> Vec<Task> {
-        let rivals = self.tables.entry(seen.table.clone()).or_default();
-        rivals.insert(seen.age.clone(), key.clone());
-        let tasks = rivals.values().cloned().map(Task::Pipeline).collect();
+        let named = (seen.table.clone(), seen.age.clone());
+        self.tables.insert(named, key.clone());
+        let rivals = self.naming(&seen.table).cloned();
+        let tasks = rivals.map(Task::Pipeline).collect();
         self.pipelines.insert(key.clone(), seen);
         tasks
+    }
+
+    /// Who names a table, the eldest first.
+    fn naming<'a>(&'a self, table: &'a TableKey) -> impl Iterator<Item = &'a Key> {
+        let from = (table.clone(), Age::default());
+        let all = self.tables.range(from..);
+        all.take_while(move |((named, _), _)| named == table)
+            .map(|(_, key)| key)
     }
 
     /// An object that cannot be decoded. What was known of it stays in force.
@@ -284,8 +288,8 @@ impl Index {
     pub fn rival(&self, key: &Key) -> Option<Rival> {
         let seen = self.pipelines.get(key)?;
         let shared = |object: &IngestionPipeline| object.spec.sink.shared == Some(true);
-        let elders = self.tables.get(&seen.table)?.range(..seen.age.clone());
-        let mut rivals = elders.filter(|(_, elder)| {
+        let elders = self.naming(&seen.table).take_while(|elder| *elder != key);
+        let mut rivals = elders.filter(|elder| {
             let both = self
                 .pipelines
                 .get(*elder)
@@ -293,7 +297,7 @@ impl Index {
                 && shared(&seen.object);
             !both
         });
-        rivals.next().map(|(_, elder)| Rival {
+        rivals.next().map(|elder| Rival {
             key: elder.clone(),
             table: seen.object.spec.sink.table.clone(),
         })

@@ -3,7 +3,7 @@
 //! Answers may come in any order; of one worker the newest counts. A worker that is no longer expected is forgotten: what it
 //! claimed has been told by then.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use super::lag::LagWindow;
 use crate::api::worker::{ClaimProgress, PipelineProgress};
@@ -62,7 +62,8 @@ impl Worker {
 /// The workers of one pipeline, by the names of their pods.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Workers {
-    by_name: BTreeMap<String, Worker>,
+    /// By name, in its order: they are few, and a tree has room for eleven.
+    by_name: Vec<(String, Worker)>,
     lag: LagWindow,
 }
 
@@ -70,21 +71,23 @@ impl Workers {
     /// Says which workers there are; others are forgotten.
     pub fn expect(&mut self, names: &[&str], now_us: i64) {
         self.by_name
-            .retain(|name, _| names.contains(&name.as_str()));
+            .retain(|(name, _)| names.contains(&name.as_str()));
         for name in names {
-            if !self.by_name.contains_key(*name) {
+            let place = self.by_name.binary_search_by(|(one, _)| (**one).cmp(name));
+            if let Err(place) = place {
                 let worker = Worker {
                     since_us: now_us,
                     heard: None,
                 };
-                self.by_name.insert((*name).to_owned(), worker);
+                self.by_name.insert(place, ((*name).to_owned(), worker));
             }
         }
     }
 
     /// Takes an answer in, unless a later one is there or the worker is not expected.
     pub fn hear(&mut self, name: &str, said: Said, at_us: i64) {
-        let Some(worker) = self.by_name.get_mut(name) else {
+        let mut named = self.by_name.iter_mut().filter(|(one, _)| one == name);
+        let Some((_, worker)) = named.next() else {
             return;
         };
         if worker
@@ -95,7 +98,7 @@ impl Workers {
             return;
         }
         worker.heard = Some((at_us, said));
-        let lags = self.by_name.values().map(|worker| match &worker.heard {
+        let lags = self.by_name.iter().map(|(_, worker)| match &worker.heard {
             Some((_, Said::Progress(progress))) => Some(progress.lag?.offsets),
             _ => None,
         });
@@ -121,8 +124,8 @@ impl Workers {
 
     /// The claims of those that still answer.
     pub(super) fn claims(&self, now_us: i64) -> impl Iterator<Item = &ClaimProgress> {
-        let progress = self.by_name.values();
-        progress.filter_map(move |worker| worker.progress(now_us)?.claim.as_ref())
+        let all = self.by_name.iter();
+        all.filter_map(move |(_, worker)| worker.progress(now_us)?.claim.as_ref())
     }
 
     pub(super) fn lag(&self, old: Option<&str>, now_us: i64) -> Option<String> {

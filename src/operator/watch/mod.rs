@@ -43,6 +43,10 @@ struct Intake<K> {
     known: fn(&Index) -> Vec<Key>,
 }
 
+/// How many objects come at once when everything is listed. A page is decoded whole, managed fields and all, some 40 KB for an
+/// object; six kinds are listed at the same time.
+const PAGE: u32 = 250;
+
 /// Watches everything until the fleet ends. `namespaces`: where pipelines are looked for; everywhere where there are none.
 pub(super) fn watch_all(client: &Client, namespaces: &[String], fleet: &Arc<Fleet>) {
     let scopes: Vec<Option<&String>> = match namespaces {
@@ -50,7 +54,7 @@ pub(super) fn watch_all(client: &Client, namespaces: &[String], fleet: &Arc<Flee
         named => named.iter().map(Some).collect(),
     };
     fleet.expect_lists(2 + 6 * scopes.len());
-    let clusterwide = watcher::Config::default();
+    let clusterwide = watcher::Config::default().page_size(PAGE);
     watch(
         Api::<ReadPolicy>::all(client.clone()),
         clusterwide.clone(),
@@ -65,7 +69,7 @@ pub(super) fn watch_all(client: &Client, namespaces: &[String], fleet: &Arc<Flee
         None,
         fleet,
     );
-    let ours = watcher::Config::default().labels(&format!(
+    let ours = clusterwide.clone().labels(&format!(
         "app.kubernetes.io/managed-by={MANAGER},app.kubernetes.io/component=worker"
     ));
     for scope in scopes {
