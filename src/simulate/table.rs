@@ -132,10 +132,8 @@ impl Table {
 
     /// The oldest commit of ours that is left.
     pub(super) fn oldest(&self) -> Option<Uuid> {
-        let ancestors = self.ancestors().into_iter().rev();
-        ancestors
-            .filter_map(|id| self.snapshots[&id].commit_id)
-            .next()
+        let mut ancestors = self.ancestors().into_iter().rev();
+        ancestors.find_map(|id| self.snapshots[&id].commit_id)
     }
 
     /// Whose a snapshot is that somebody repeats.

@@ -115,12 +115,7 @@ impl World {
             return Attempted::Done(Box::new(state));
         }
         if !data && let Some(why) = should_commit_empty(&state, &own.policy, &contribution) {
-            self.note.see(match why {
-                EmptyCommit::Raises => Seen::EmptyRaises,
-                EmptyCommit::Releases => Seen::EmptyReleases,
-                EmptyCommit::Moved => Seen::EmptyMoved,
-                _ => Seen::EmptyAnchors,
-            });
+            self.note.see(worth(why));
         }
         let session = own.session.as_ref();
         let delivered = session.map_or_else(Vec::new, |session| session.tracks.delivered());
@@ -333,6 +328,16 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+/// What a commit without rows is worth, as the tally has it.
+fn worth(why: EmptyCommit) -> Seen {
+    match why {
+        EmptyCommit::Raises => Seen::EmptyRaises,
+        EmptyCommit::Releases => Seen::EmptyReleases,
+        EmptyCommit::Moved => Seen::EmptyMoved,
+        _ => Seen::EmptyAnchors,
     }
 }
 
