@@ -33,6 +33,12 @@ fuzz:
 e2e:
 	e2e/run
 
+.PHONY: sbom
+# What a release is made of, in CycloneDX: target/tidemark.cdx.json, every crate that is linked with its version, licence and source.
+sbom:
+	PATH="$$(tests/servers/lay sbom)/bin:$$PATH" cargo cyclonedx --quiet --format json --spec-version 1.5 --target all --override-filename tidemark.cdx
+	mkdir -p target && mv tidemark.cdx.json target/
+
 .PHONY: image
 # The image of a release as an OCI archive, target/tidemark.tar, without a container engine. The release build takes long.
 image:
