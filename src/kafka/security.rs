@@ -20,6 +20,7 @@ use rustls::{CertificateError, ClientConnection, RootCertStore};
 use super::{Code, Error};
 use crate::api::worker::{self, Protocol, SaslMechanism, SecretRef};
 use crate::process::secret::{self, Secret, Secrets};
+use crate::process::tls::{self, is_other_host};
 
 /// How long a broker may take to show its certificate, when it is asked only for that.
 const SHOW: Duration = Duration::from_secs(3);
@@ -184,13 +185,7 @@ impl Security {
 
 /// What is wrong with the first certificate that a broker shows to somebody who trusts these.
 fn shown(bootstrap_servers: &str, roots: RootCertStore) -> Option<CertificateFault> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .ok()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let config = Arc::new(config);
+    let config = Arc::new(tls::client(roots).ok()?);
     bootstrap_servers
         .split(',')
         .find_map(|address| show(address.trim(), &config))
@@ -238,9 +233,7 @@ fn show(address: &str, config: &Arc<rustls::ClientConfig>) -> Option<Certificate
             return None;
         };
         return Some(match fault {
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                CertificateFault::OtherHost
-            }
+            fault if is_other_host(fault) => CertificateFault::OtherHost,
             CertificateError::Expired
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet

@@ -12,6 +12,7 @@ use rdkafka::error::{IsError, KafkaError};
 use rdkafka::types::RDKafkaConfRes;
 
 use super::{Error, Security, sys};
+use crate::api::effective::FREE_TLS_PROPERTIES;
 
 /// Which topics a pipeline reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -142,23 +143,16 @@ const REFUSED: &[(&str, &str)] = &[
 /// The options whose names begin so: `(beginning, why nobody else sets them, those that anybody may)`.
 const REFUSED_BEGINNINGS: [(&str, &str, &[&str]); 2] = [
     ("sasl.", "it is source.kafka.security.sasl", &[]),
-    ("ssl.", "it is source.kafka.security.tls", &FREE_TLS),
-];
-
-/// What may be said of TLS beside what the house says.
-const FREE_TLS: [&str; 4] = [
-    "ssl.cipher.suites",
-    "ssl.curves.list",
-    "ssl.sigalgs.list",
-    "ssl.crl.location",
+    (
+        "ssl.",
+        "it is source.kafka.security.tls",
+        &FREE_TLS_PROPERTIES,
+    ),
 ];
 
 /// Options that matter to any client of this cluster, so that a producer gets them as well.
 const SHARED: &[&str] = &[
-    "security.",
-    "sasl.",
     "ssl.",
-    "enable.ssl",
     "https.",
     "socket.",
     "broker.",
@@ -384,7 +378,7 @@ mod tests {
     /// A name that librdkafka does not know could never be set; it would stand in the list for nothing.
     #[test]
     fn every_refused_property_exists() {
-        let free = FREE_TLS.iter().map(|name| (*name, ""));
+        let free = FREE_TLS_PROPERTIES.iter().map(|name| (*name, ""));
         for (name, _) in REFUSED.iter().copied().chain(free) {
             let mut alone = ClientConfig::new();
             alone.set(name, "surely not a value of this");

@@ -70,24 +70,22 @@ impl Orphans {
         }
         self.swept_ms = Some(now_ms);
         let location = data_folder(table.metadata());
-        let Some(folder) = catalog::local_path(&location) else {
-            return match lister {
-                Some(lister) => self.sweep_store(table, settings, lister, now_ms).await,
-                None => Ok(0),
-            };
-        };
-        let old = Old {
-            folder,
+        let bounds = Bounds {
             table_uuid: table.metadata().uuid(),
             written_before_ms: now_ms.saturating_sub(millis(settings.orphan_age)),
         };
-        let (old, mut orphans) = old.list(&location).await?;
+        let old = match (catalog::local_path(&location), lister) {
+            (Some(folder), _) => Old::in_folder(LocalFolder { folder, bounds }, &location).await?,
+            (None, Some(lister)) => Old::in_store(table, lister, bounds, &location).await?,
+            (None, None) => return Ok(0),
+        };
+        let mut orphans = old.names();
         remove_reachable(table, &mut orphans).await?;
         let due = self.found.due(&orphans, millis(settings.grace), now_ms);
         if due.is_empty() {
             return Ok(0);
         }
-        let deleted = old.delete(due.iter().copied().collect(), &location).await?;
+        let deleted = old.delete(table, &due, &location).await?;
         for orphan in &due {
             self.found.forget(orphan);
         }
@@ -96,51 +94,81 @@ impl Orphans {
     }
 }
 
-impl Orphans {
-    /// The same where the data folder is in a store.
-    async fn sweep_store(
-        &mut self,
-        table: &Table,
-        settings: &MaintainSettings,
-        lister: &Lister,
-        now_ms: i64,
-    ) -> Result<usize, Error> {
-        let location = data_folder(table.metadata());
-        let found = lister.files(table, &location).await;
-        let found = found.map_err(|error| Error::file(&location, "listed", error))?;
-        let written_before_ms = now_ms.saturating_sub(millis(settings.orphan_age));
-        let table_uuid = table.metadata().uuid();
-        let old = found.into_iter().filter_map(|file| {
-            let name = DataFileName::read(name_of(&file.path), table_uuid)?;
-            let old = file.written_ms.is_some_and(|at| at < written_before_ms);
-            old.then_some((name, file.path))
-        });
-        let paths: HashMap<DataFileName, String> = old.collect();
-        let mut orphans = paths.keys().copied().collect();
-        remove_reachable(table, &mut orphans).await?;
-        let mut deleted = 0;
-        for orphan in self.found.due(&orphans, millis(settings.grace), now_ms) {
-            let path = &paths[&orphan];
-            let gone = table.file_io().delete(path).await;
-            gone.map_err(|error| Error::file(path, "deleted", error))?;
-            self.found.forget(&orphan);
-            deleted += 1;
-        }
-        if deleted > 0 {
-            info!(table = %table.identifier(), files = deleted, "data files that no snapshot names deleted");
-        }
-        Ok(deleted)
-    }
-}
-
-/// The old files of this house in the data folder of a table.
-struct Old {
-    folder: PathBuf,
+/// Which files are looked for: those of this house for one table, of before an instant.
+#[derive(Clone, Copy)]
+struct Bounds {
     table_uuid: Uuid,
     written_before_ms: i64,
 }
 
+/// The old files of this house in the data folder of a table.
+enum Old {
+    Folder(LocalFolder, HashSet<DataFileName>),
+    /// With their paths.
+    Store(HashMap<DataFileName, String>),
+}
+
 impl Old {
+    async fn in_folder(folder: LocalFolder, location: &str) -> Result<Self, Error> {
+        let (folder, names) = folder.list(location).await?;
+        Ok(Self::Folder(folder, names))
+    }
+
+    async fn in_store(
+        table: &Table,
+        lister: &Lister,
+        bounds: Bounds,
+        location: &str,
+    ) -> Result<Self, Error> {
+        let found = lister.files(table, location).await;
+        let found = found.map_err(|error| Error::file(location, "listed", error))?;
+        let old = found.into_iter().filter_map(|file| {
+            let name = DataFileName::read(name_of(&file.path), bounds.table_uuid)?;
+            let written_ms = file.written_ms?;
+            (written_ms < bounds.written_before_ms).then_some((name, file.path))
+        });
+        Ok(Self::Store(old.collect()))
+    }
+
+    fn names(&self) -> HashSet<DataFileName> {
+        match self {
+            Self::Folder(_, names) => names.clone(),
+            Self::Store(paths) => paths.keys().copied().collect(),
+        }
+    }
+
+    /// How many were deleted: somebody else may have been quicker.
+    async fn delete(
+        self,
+        table: &Table,
+        orphans: &[DataFileName],
+        location: &str,
+    ) -> Result<usize, Error> {
+        match self {
+            Self::Folder(folder, _) => {
+                folder
+                    .delete(orphans.iter().copied().collect(), location)
+                    .await
+            }
+            Self::Store(paths) => {
+                for orphan in orphans {
+                    let path = &paths[orphan];
+                    let gone = table.file_io().delete(path).await;
+                    gone.map_err(|error| Error::file(path, "deleted", error))?;
+                }
+                Ok(orphans.len())
+            }
+        }
+    }
+}
+
+/// A data folder of this machine.
+struct LocalFolder {
+    folder: PathBuf,
+    bounds: Bounds,
+}
+
+impl LocalFolder {
     async fn list(self, location: &str) -> Result<(Self, HashSet<DataFileName>), Error> {
         let work = move || {
             let mut names = HashSet::new();
@@ -189,7 +217,7 @@ impl Old {
                 let name = entry.file_name();
                 let name = name
                     .to_str()
-                    .and_then(|name| DataFileName::read(name, self.table_uuid));
+                    .and_then(|name| DataFileName::read(name, self.bounds.table_uuid));
                 let Some(name) = name.filter(|_| kind.is_file()) else {
                     continue;
                 };
@@ -197,7 +225,7 @@ impl Old {
                     continue;
                 };
                 let written_ms = written.duration_since(UNIX_EPOCH).map_or(0, millis);
-                if written_ms < self.written_before_ms {
+                if written_ms < self.bounds.written_before_ms {
                     match found(&entry.path(), name) {
                         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                         _ => {}

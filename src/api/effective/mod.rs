@@ -29,7 +29,7 @@ mod source;
 pub use layers::{Fallen, Layered, Leaf, Origin};
 pub use pod::{Dedicated, EffectivePod, Place, Resources};
 pub use sink::{METADATA_COLUMNS, catalog_property_remedy};
-pub use source::REFUSED_KAFKA_PROPERTIES;
+pub use source::{FREE_TLS_PROPERTIES, REFUSED_KAFKA_PROPERTIES};
 
 const SECOND_US: i64 = 1_000_000;
 const MINUTE_US: i64 = 60 * SECOND_US;

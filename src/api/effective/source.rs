@@ -83,7 +83,7 @@ pub const REFUSED_KAFKA_PROPERTIES: [(&str, &str); 20] = [
 ];
 
 /// Options of TLS that a manifest may set; all others are those of `source.kafka.security`.
-const FREE_TLS: [&str; 4] = [
+pub const FREE_TLS_PROPERTIES: [&str; 4] = [
     "ssl.cipher.suites",
     "ssl.curves.list",
     "ssl.sigalgs.list",
@@ -95,7 +95,7 @@ fn of_security(name: &str) -> Option<&'static str> {
     if name.starts_with("sasl.") {
         return Some("set source.kafka.security.sasl; its password is named by passwordRef");
     }
-    if name.starts_with("ssl.") && !FREE_TLS.contains(&name) {
+    if name.starts_with("ssl.") && !FREE_TLS_PROPERTIES.contains(&name) {
         return Some("set source.kafka.security.tls; certificates and keys are named by reference");
     }
     is_secret(name).then_some("a secret never stands in a manifest")

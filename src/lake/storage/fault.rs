@@ -5,8 +5,8 @@
 
 use std::error::Error as StdError;
 
+use crate::process::tls::is_other_host;
 use iceberg::ErrorKind;
-use rustls::CertificateError;
 
 /// Codes that say that it is the credentials, whatever status they come with.
 const REFUSALS: [&str; 8] = [
@@ -143,13 +143,9 @@ fn untrusted(cause: &(dyn StdError + 'static)) -> Option<StoreError> {
     let rustls::Error::InvalidCertificate(problem) = cause.downcast_ref::<rustls::Error>()? else {
         return None;
     };
-    let other_host = matches!(
-        problem,
-        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }
-    );
     Some(StoreError::Untrusted {
         problem: problem.to_string(),
-        other_host,
+        other_host: is_other_host(problem),
     })
 }
 
@@ -204,7 +200,7 @@ mod tests {
     /// As reqwest's client packs it.
     #[test]
     fn a_certificate_is_found_however_deep_it_is_packed() {
-        let problem = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let problem = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let inner = std::io::Error::new(std::io::ErrorKind::InvalidData, problem);
         let error = opendal::Error::new(opendal::ErrorKind::Unexpected, "send http request")
             .set_source(std::io::Error::other(inner));

@@ -3,7 +3,7 @@
 //! The roots are those that browsers have, built in, so that an image needs none of its own, and beside them the certificates
 //! of `caRef`. These are read again with each request: a changed file is in force with the next one.
 
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::stream;
@@ -11,13 +11,14 @@ use http::{HeaderMap, Method, Request, Response};
 use opendal::raw::{HttpBody, HttpFetch, parse_content_encoding, parse_content_length};
 use opendal::{Buffer, ErrorKind};
 use reqwest::Client;
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 
 use super::fault::is_untrusted;
 use crate::api::worker::SecretRef;
 use crate::process::secret::Secrets;
+use crate::process::tls;
 
 /// Time until a store must have taken the connection.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -151,12 +152,7 @@ fn roots(own: Option<&str>) -> Result<RootCertStore, String> {
 }
 
 fn client(roots: RootCertStore) -> Result<Client, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let tls = tls::client(roots).map_err(|error| error.to_string())?;
     Client::builder()
         .use_preconfigured_tls(tls)
         .connect_timeout(CONNECT)

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::{HasKind, Index, unique};
 use crate::{
-    api::{pipeline::IngestionPipeline, policy::IngestionPolicy},
+    api::{policy::IngestionPolicy, schema::Selector},
     operator::{
         Key, Task,
         policy::{Labels, Policies, UnreadPolicy},
@@ -54,12 +54,7 @@ impl Index {
         let Some(policy) = self.unread_policies.get(name) else {
             return Vec::new();
         };
-        let none = Labels::new();
-        let held = self.pipelines.iter().filter(|(key, seen)| {
-            let of_namespace = self.namespaces.get(&key.namespace).unwrap_or(&none);
-            policy.selects(seen.object.labels(), of_namespace)
-        });
-        held.map(|(key, _)| Task::Pipeline(key.clone())).collect()
+        self.pipelines_where(|labels, of_namespace| policy.selects(labels, of_namespace))
     }
 
     fn forget_unread(&mut self, name: &str) -> Vec<Task> {
@@ -87,26 +82,26 @@ impl Index {
     }
 
     fn selected_by(&self, policies: &[&IngestionPolicy]) -> Vec<Task> {
-        let selected = self.pipelines.iter().filter(|(key, seen)| {
-            let any = |policy: &&IngestionPolicy| self.selects(policy, key, &seen.object);
-            policies.iter().any(any)
-        });
-        selected
-            .map(|(key, _)| Task::Pipeline(key.clone()))
-            .collect()
+        let meant = |selector: &Option<Selector>, labels: &Labels| {
+            let selector = selector.as_ref();
+            selector.is_none_or(|selector| selector.matches(labels))
+        };
+        self.pipelines_where(|labels, of_namespace| {
+            let mut specs = policies.iter().map(|policy| &policy.spec);
+            specs.any(|spec| {
+                meant(&spec.selector, labels) && meant(&spec.namespace_selector, of_namespace)
+            })
+        })
     }
 
-    fn selects(&self, policy: &IngestionPolicy, key: &Key, pipeline: &IngestionPipeline) -> bool {
+    /// The pipelines whose labels, and those of their namespace, are meant.
+    fn pipelines_where(&self, meant: impl Fn(&Labels, &Labels) -> bool) -> Vec<Task> {
         let none = Labels::new();
-        let of_namespace = self.namespaces.get(&key.namespace).unwrap_or(&none);
-        let spec = &policy.spec;
-        spec.selector
-            .as_ref()
-            .is_none_or(|selector| selector.matches(pipeline.labels()))
-            && spec
-                .namespace_selector
-                .as_ref()
-                .is_none_or(|selector| selector.matches(of_namespace))
+        let those = self.pipelines.iter().filter(|(key, seen)| {
+            let of_namespace = self.namespaces.get(&key.namespace).unwrap_or(&none);
+            meant(seen.object.labels(), of_namespace)
+        });
+        those.map(|(key, _)| Task::Pipeline(key.clone())).collect()
     }
 
     /// A namespace that is there: policies may select its pipelines by its labels.
@@ -130,7 +125,7 @@ impl Index {
 mod tests {
     use super::*;
     use crate::{
-        api::Reason,
+        api::{Reason, pipeline::IngestionPipeline},
         operator::{policy::ReadPolicy, status::Trouble},
     };
 

@@ -188,42 +188,37 @@ impl Carried {
 
     /// `until`: when a change that is under way has to be over.
     pub(super) fn of(applied: Result<(), Error>, until: Option<Duration>) -> Self {
-        let Err(error) = applied else {
-            let outcome = until.map_or(Outcome::Done, Outcome::Again);
-            return Self {
-                applied: Ok(()),
-                pending: None,
-                held: None,
-                outcome,
-            };
-        };
-        let (reason, outcome) = match &error {
-            Error::Conflict { .. } => (Reason::FieldConflict, Outcome::Failed(None)),
-            Error::Refused {
-                forbidden: false, ..
-            } => (Reason::ApplyFailed, Outcome::Done),
-            Error::Refused { .. } | Error::Slow { .. } => {
-                (Reason::ApplyFailed, Outcome::Failed(None))
-            }
-            Error::Unavailable { retry_after_s, .. } => (
-                Reason::ApplyFailed,
-                Outcome::Failed(Some(Duration::from_secs((*retry_after_s).into()))),
-            ),
+        let (applied, outcome) = match applied {
+            Ok(()) => (Ok(()), until.map_or(Outcome::Done, Outcome::Again)),
             // The next leader does it. If that is this one, whose lease was only short for a while, nothing else would ask again.
-            Error::NotLeader => {
-                return Self {
-                    applied: Ok(()),
-                    pending: None,
-                    held: None,
-                    outcome: Outcome::Again(SOON),
-                };
+            Err(Error::NotLeader) => (Ok(()), Outcome::Again(SOON)),
+            Err(error) => {
+                let (reason, outcome) = failed(&error);
+                (Err(Trouble::new(reason, chain(&error))), outcome)
             }
         };
         Self {
-            applied: Err(Trouble::new(reason, chain(&error))),
+            applied,
             pending: None,
             held: None,
             outcome,
+        }
+    }
+}
+
+/// What is said of a write that failed, and when it is tried again.
+fn failed(error: &Error) -> (Reason, Outcome) {
+    match error {
+        Error::Conflict { .. } => (Reason::FieldConflict, Outcome::Failed(None)),
+        Error::Refused {
+            forbidden: false, ..
+        } => (Reason::ApplyFailed, Outcome::Done),
+        Error::Unavailable { retry_after_s, .. } => {
+            let after = Duration::from_secs((*retry_after_s).into());
+            (Reason::ApplyFailed, Outcome::Failed(Some(after)))
+        }
+        Error::Refused { .. } | Error::Slow { .. } | Error::NotLeader => {
+            (Reason::ApplyFailed, Outcome::Failed(None))
         }
     }
 }
