@@ -223,12 +223,12 @@ impl Desk {
         }
     }
 
-    /// Trouble of the client as a whole. That no broker is left follows every other error, and says less than a refusal does.
+    /// Trouble of the client as a whole. What only follows a refusal says less than it.
     fn trouble(&mut self, code: Code, detail: String) -> Option<Event> {
-        if code == Code::ALL_BROKERS_DOWN && self.refused {
+        let fault = security::fault(code, &detail);
+        if self.refused && fault.is_none() && security::follows(code, &detail) {
             return None;
         }
-        let fault = security::fault(code, &detail);
         self.refused = fault.is_some();
         let error = fault.unwrap_or(Error::Client { code, detail });
         Some(Event::Failed(error))

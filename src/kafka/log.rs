@@ -40,9 +40,9 @@ impl ClientContext for Context {
             return;
         };
         let code = Code::of(code as i32);
-        // That follows every other error, and says less.
-        if code != Code::ALL_BROKERS_DOWN {
-            let fault = security::fault(code, reason).map(|_| (code, reason.to_owned()));
+        let tells = security::fault(code, reason).is_some();
+        if tells || !security::follows(code, reason) {
+            let fault = tells.then(|| (code, reason.to_owned()));
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = fault;
         }
     }
@@ -75,5 +75,36 @@ pub(super) fn level_of(syslog: i32) -> RDKafkaLogLevel {
         5 => RDKafkaLogLevel::Notice,
         6 => RDKafkaLogLevel::Info,
         _ => RDKafkaLogLevel::Debug,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::types::RDKafkaErrorCode as Rd;
+
+    use super::*;
+
+    /// librdkafka tells the same trouble in turn with words that say why and with some that do not; which came last was chance.
+    #[test]
+    fn what_says_less_of_the_same_trouble_takes_nothing_back() {
+        let context = Context::default();
+        let told = |code, reason: &str| {
+            context.error(KafkaError::Global(code), reason);
+            context.fault().map(|fault| fault.reason())
+        };
+        let lost = Rd::BrokerTransportFailure;
+        let why = "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener? (after 3ms in state SSL_HANDSHAKE)";
+        let less = "Disconnected: SSL connection closed by peer (after 3ms in state SSL_HANDSHAKE)";
+        assert_eq!(told(lost, less), None);
+        assert_eq!(told(lost, why), Some("OtherProtocol"));
+        assert_eq!(told(lost, less), Some("OtherProtocol"));
+        assert_eq!(
+            told(Rd::AllBrokersDown, "1/1 brokers are down"),
+            Some("OtherProtocol")
+        );
+        let untrusted = "error:0A000086:SSL routines::certificate verify failed (after 3ms in state SSL_HANDSHAKE)";
+        assert_eq!(told(lost, untrusted), Some("Untrusted"));
+        let away = "Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)";
+        assert_eq!(told(lost, away), None);
     }
 }

@@ -256,10 +256,11 @@ pub(super) fn fault(code: Code, detail: &str) -> Option<Error> {
     }
     // The broker has looked at the client's certificate, or misses it, and answers by an alert: with TLS 1.3 only after the handshake.
     let alerted = says("SSL alert number") || says("client SSL authentication");
-    if [Code::SSL, Code::TRANSPORT].contains(&code) && alerted {
+    let is_tls = [Code::SSL, Code::TRANSPORT].contains(&code);
+    if is_tls && alerted {
         return Some(Error::CredentialsRefused { detail });
     }
-    if code == Code::SSL {
+    if is_tls {
         // The client has looked at the broker's certificate and does not take it.
         if says("0A000086") || says("certificate verify failed") {
             return Some(Error::Untrusted {
@@ -274,6 +275,12 @@ pub(super) fn fault(code: Code, detail: &str) -> Option<Error> {
     }
     let mismatch = says("security.protocol") || says("PLAINTEXT broker listener");
     (code == Code::TRANSPORT && mismatch).then_some(Error::OtherProtocol { detail })
+}
+
+/// Whether an error only says once more, in fewer words, that it goes on as before: no broker is left, or one has ended a connection
+/// before it was agreed how to speak on it. It does not take back what was told of that.
+pub(super) fn follows(code: Code, detail: &str) -> bool {
+    code == Code::ALL_BROKERS_DOWN || detail.contains("in state SSL_HANDSHAKE")
 }
 
 #[cfg(test)]
