@@ -119,12 +119,10 @@ pub enum Held {
         most: usize,
     },
     /// Too many have not become ready again.
-    #[error("{group}{failed} pipelines are not ready again after their change, {most} may be, the first is {first}", group = shown(.group))]
+    #[error("{group}more than {most} pipelines are not ready again after their change, the first is {first}", group = shown(.group))]
     Failed {
         /// The policy; empty for the operator's own limits.
         group: String,
-        /// How many.
-        failed: usize,
         /// How many may.
         most: usize,
         /// One of them.
@@ -132,12 +130,14 @@ pub enum Held {
     },
 }
 
+/// What is news of [`Held`] to a person: the group, and who of it has failed. How many are changing at the moment is none.
+type News = (String, Option<String>);
+
 impl Held {
-    /// Whether both say the same to a person: how many are changing at the moment is no news.
-    fn is_like(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Full { group, .. }, Self::Full { group: other, .. }) => group == other,
-            (one, other) => one == other,
+    fn news(&self) -> News {
+        match self {
+            Self::Full { group, .. } => (group.clone(), None),
+            Self::Failed { group, first, .. } => (group.clone(), Some(first.clone())),
         }
     }
 }
@@ -186,7 +186,8 @@ struct Group {
     limits: Limits,
     members: usize,
     changing: usize,
-    failed: usize,
+    /// Who has failed, by name and uid.
+    failed: BTreeSet<(String, String)>,
 }
 
 /// A task that waits for its turn.
@@ -195,8 +196,25 @@ struct Waiting {
     task: Task,
     /// The pipelines that it would change.
     uids: Vec<String>,
-    /// What it was told that it waits for.
-    held: Held,
+    line: Line,
+}
+
+/// Who waits in one line goes or waits for the same: so a look at the first of each line says who goes, however many wait.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    wants: Vec<Wants>,
+    /// What they were told that they wait for.
+    told: News,
+}
+
+/// What a change of pipelines wants of a group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Wants {
+    group: String,
+    /// Places beside those that they have.
+    places: usize,
+    /// Whether one of them is ready.
+    ready: bool,
 }
 
 /// Who is changing, who has failed, who waits.
@@ -207,8 +225,12 @@ pub struct Rollout {
     members: HashMap<String, Member>,
     /// In the order in which they asked.
     waiting: BTreeMap<u64, Waiting>,
+    /// The same by what they wait for.
+    lines: BTreeMap<Line, BTreeSet<u64>>,
     /// Where a task stands in it.
     places: BTreeMap<Task, u64>,
+    /// Where the tasks stand that would change a pipeline, by its uid.
+    places_for: HashMap<String, BTreeSet<u64>>,
     asked: u64,
 }
 
@@ -236,14 +258,15 @@ impl Rollout {
             return;
         }
         let old = std::mem::replace(&mut member.groups, groups.to_vec());
-        let state = member.state;
-        for (names, enter) in [(&old, false), (&groups.to_vec(), true)] {
-            for name in names {
-                let group = self.groups.entry(name.clone()).or_default();
+        let (name, state) = (member.name.clone(), member.state);
+        for (of, enter) in [(old.as_slice(), false), (groups, true)] {
+            for group in of {
+                let group = self.groups.entry(group.clone()).or_default();
                 step(&mut group.members, enter);
-                group.count(state, enter);
+                group.count((&name, uid), state, enter);
             }
         }
+        self.line_up(uid);
     }
 
     /// A pipeline that is gone.
@@ -251,11 +274,12 @@ impl Rollout {
         let Some(member) = self.members.remove(uid) else {
             return;
         };
-        for name in &member.groups {
-            let group = self.groups.entry(name.clone()).or_default();
+        for group in &member.groups {
+            let group = self.groups.entry(group.clone()).or_default();
             step(&mut group.members, false);
-            group.count(member.state, false);
+            group.count((&member.name, uid), member.state, false);
         }
+        self.line_up(uid);
     }
 
     /// Whether these pipelines may change: then they count as changing from now on.
@@ -263,7 +287,7 @@ impl Rollout {
     /// # Errors
     /// What has to be waited for; see [`Rollout::wait`].
     pub fn ask(&mut self, uids: &[String], now_us: i64) -> Result<(), Held> {
-        if let Some(held) = self.hold(uids, &BTreeMap::new()) {
+        if let Some(held) = self.hold(&self.wants(uids), &BTreeMap::new()) {
             return Err(held);
         }
         for uid in uids {
@@ -274,20 +298,77 @@ impl Rollout {
 
     /// A task that waits until these pipelines may change, and what it was told that it waits for; [`Rollout::released`] names it
     /// when it may ask again. It keeps its place in the line.
-    pub fn wait(&mut self, task: &Task, uids: Vec<String>, held: Held) {
-        let asked = &mut self.asked;
-        let place = self.places.entry(task.clone()).or_insert_with(|| {
-            *asked += 1;
-            *asked
-        });
+    pub fn wait(&mut self, task: &Task, uids: Vec<String>, held: &Held) {
+        let place = if let Some(place) = self.places.get(task) {
+            *place
+        } else {
+            self.asked += 1;
+            self.asked
+        };
+        self.leave(place);
+        for uid in &uids {
+            let places = self.places_for.entry(uid.clone()).or_default();
+            places.insert(place);
+        }
+        let line = Line {
+            wants: self.wants(&uids),
+            told: held.news(),
+        };
+        self.lines.entry(line.clone()).or_default().insert(place);
+        self.places.insert(task.clone(), place);
         let task = task.clone();
-        self.waiting.insert(*place, Waiting { task, uids, held });
+        self.waiting.insert(place, Waiting { task, uids, line });
     }
 
     /// A task that wants no change any more.
     pub fn withdraw(&mut self, task: &Task) {
         if let Some(place) = self.places.remove(task) {
-            self.waiting.remove(&place);
+            self.leave(place);
+        }
+    }
+
+    fn leave(&mut self, place: u64) {
+        let Some(Waiting { uids, line, .. }) = self.waiting.remove(&place) else {
+            return;
+        };
+        self.leave_line(&line, place);
+        for uid in &uids {
+            if let Some(places) = self.places_for.get_mut(uid) {
+                places.remove(&place);
+                if places.is_empty() {
+                    self.places_for.remove(uid);
+                }
+            }
+        }
+    }
+
+    fn leave_line(&mut self, line: &Line, place: u64) {
+        if let Some(places) = self.lines.get_mut(line) {
+            places.remove(&place);
+            if places.is_empty() {
+                self.lines.remove(line);
+            }
+        }
+    }
+
+    /// Puts who waits to change a pipeline into another line, where it has become another one.
+    fn line_up(&mut self, uid: &str) {
+        let places = self.places_for.get(uid).cloned().unwrap_or_default();
+        for place in places {
+            let Some(waiting) = self.waiting.get(&place) else {
+                continue;
+            };
+            let wants = self.wants(&waiting.uids);
+            if wants == waiting.line.wants {
+                continue;
+            }
+            let old = waiting.line.clone();
+            self.leave_line(&old, place);
+            let line = Line { wants, ..old };
+            self.lines.entry(line.clone()).or_default().insert(place);
+            if let Some(waiting) = self.waiting.get_mut(&place) {
+                waiting.line = line;
+            }
         }
     }
 
@@ -389,8 +470,8 @@ impl Rollout {
             .iter()
             .filter(|(name, _)| *name != REST)
             .map(|(name, group)| {
-                let failed = if group.failed > group.limits.max_failed {
-                    self.failed(name).map(str::to_owned).collect()
+                let failed = if group.has_failed() {
+                    group.failed.iter().map(|(name, _)| name.clone()).collect()
                 } else {
                     BTreeSet::new()
                 };
@@ -418,23 +499,32 @@ impl Rollout {
     #[must_use]
     pub fn released(&self) -> Vec<Task> {
         let (mut taken, none) = (BTreeMap::<&str, usize>::new(), BTreeMap::new());
-        let mut released = Vec::new();
-        for Waiting { task, uids, held } in self.waiting.values() {
-            if self.hold(uids, &taken).is_some() {
-                let now = self.hold(uids, &none);
-                released.extend(now.filter(|now| !now.is_like(held)).map(|_| task.clone()));
+        // Who is first in each line, the first of all first.
+        let mut heads: BTreeMap<u64, &Line> = self
+            .lines
+            .iter()
+            .filter_map(|(line, places)| Some((*places.first()?, line)))
+            .collect();
+        let mut released = BTreeSet::new();
+        while let Some((place, line)) = heads.pop_first() {
+            let places = &self.lines[line];
+            if self.hold(&line.wants, &taken).is_some() {
+                // So are all behind it: places only become fewer.
+                let now = self.hold(&line.wants, &none);
+                if now.is_some_and(|now| now.news() != line.told) {
+                    released.extend(places.range(place..));
+                }
                 continue;
             }
-            for group in uids
-                .iter()
-                .filter_map(|uid| self.members.get(uid))
-                .flat_map(|member| &member.groups)
-            {
-                *taken.entry(group).or_default() += 1;
+            for wants in &line.wants {
+                *taken.entry(wants.group.as_str()).or_default() += wants.places;
             }
-            released.push(task.clone());
+            released.insert(place);
+            let next = places.range(place + 1..).next();
+            heads.extend(next.map(|next| (*next, line)));
         }
-        released
+        let released = released.iter().filter_map(|place| self.waiting.get(place));
+        released.map(|waiting| waiting.task.clone()).collect()
     }
 
     fn groups_of<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = &'a Group> {
@@ -444,52 +534,47 @@ impl Rollout {
             .filter_map(|name| self.groups.get(name))
     }
 
-    /// What holds a change of these pipelines; `taken`: places that others are about to take.
-    fn hold(&self, uids: &[String], taken: &BTreeMap<&str, usize>) -> Option<Held> {
-        let members = uids.iter().filter_map(|uid| self.members.get(uid));
-        let mut wanted = BTreeMap::<&str, (usize, bool)>::new();
-        for member in members {
+    /// What a change of these pipelines wants, by group.
+    fn wants(&self, uids: &[String]) -> Vec<Wants> {
+        let mut wants = BTreeMap::<&String, (usize, bool)>::new();
+        for member in uids.iter().filter_map(|uid| self.members.get(uid)) {
             for group in &member.groups {
-                let (count, ready) = wanted.entry(group).or_default();
-                *count += usize::from(!member.has_place());
+                let (places, ready) = wants.entry(group).or_default();
+                *places += usize::from(!member.has_place());
                 *ready |= member.ready;
             }
         }
-        wanted.into_iter().find_map(|(name, (count, ready))| {
+        let wants = wants.into_iter().map(|(group, (places, ready))| Wants {
+            group: group.clone(),
+            places,
+            ready,
+        });
+        wants.collect()
+    }
+
+    /// What holds a change that wants this; `taken`: places that others are about to take.
+    fn hold(&self, wants: &[Wants], taken: &BTreeMap<&str, usize>) -> Option<Held> {
+        wants.iter().find_map(|wants| {
+            let name = wants.group.as_str();
             let group = self.groups.get(name)?;
             let most = group.limits.max_changing.of(group.members);
             let changing = group.changing + taken.get(name).copied().unwrap_or_default();
             // Pipelines that share pods change together, even where they are more than there are places.
-            let fits = changing + count <= most || (changing == 0 && most > 0);
-            let name = name.to_owned();
-            if !fits && count > 0 {
+            let fits = changing + wants.places <= most || (changing == 0 && most > 0);
+            if !fits && wants.places > 0 {
                 return Some(Held::Full {
-                    group: name,
+                    group: name.to_owned(),
                     changing,
                     most,
                 });
             }
-            (ready && group.failed > group.limits.max_failed).then(|| Held::Failed {
-                first: self.first_failed(&name),
-                group: name,
-                failed: group.failed,
+            let (first, _) = group.failed.first()?;
+            (wants.ready && group.has_failed()).then(|| Held::Failed {
+                group: name.to_owned(),
                 most: group.limits.max_failed,
+                first: first.clone(),
             })
         })
-    }
-
-    fn first_failed(&self, group: &str) -> String {
-        self.failed(group).min().unwrap_or_default().to_owned()
-    }
-
-    /// Who of a group did not get ready again.
-    fn failed<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a str> {
-        let failed = self
-            .members
-            .values()
-            .filter(|member| member.state == State::Failed);
-        let of_group = failed.filter(move |member| member.groups.iter().any(|name| name == group));
-        of_group.map(|member| member.name.as_str())
     }
 
     fn set_state(&mut self, uid: &str, state: State) {
@@ -497,11 +582,14 @@ impl Rollout {
             return;
         };
         let before = std::mem::replace(&mut member.state, state);
-        for name in member.groups.clone() {
-            let group = self.groups.entry(name).or_default();
-            group.count(before, false);
-            group.count(state, true);
+        if before != state {
+            for name in &member.groups {
+                let group = self.groups.entry(name.clone()).or_default();
+                group.count((&member.name, uid), before, false);
+                group.count((&member.name, uid), state, true);
+            }
         }
+        self.line_up(uid);
     }
 }
 
@@ -517,12 +605,19 @@ impl Member {
 }
 
 impl Group {
-    fn count(&mut self, state: State, enter: bool) {
+    fn count(&mut self, (name, uid): (&str, &str), state: State, enter: bool) {
+        let failed = || (name.to_owned(), uid.to_owned());
         match state {
             State::Steady => {}
             State::Changing { .. } => step(&mut self.changing, enter),
-            State::Failed => step(&mut self.failed, enter),
+            State::Failed if enter => drop(self.failed.insert(failed())),
+            State::Failed => drop(self.failed.remove(&failed())),
         }
+    }
+
+    /// Whether more have failed than may.
+    fn has_failed(&self) -> bool {
+        self.failed.len() > self.limits.max_failed
     }
 }
 
@@ -582,7 +677,7 @@ mod tests {
         let asked = rollout.ask(uids, now_us);
         match &asked {
             Ok(()) => rollout.withdraw(&task(name)),
-            Err(held) => rollout.wait(&task(name), uids.to_vec(), held.clone()),
+            Err(held) => rollout.wait(&task(name), uids.to_vec(), held),
         }
         asked
     }
@@ -678,7 +773,7 @@ mod tests {
         ask(&mut rollout, "1", 0).unwrap();
         assert!(rollout.observe("0", BROKEN, 5 * MINUTE_US));
         let held = ask(&mut rollout, "2", 0).unwrap_err();
-        let told = "1 pipelines are not ready again after their change, 0 may be, the first is 0";
+        let told = "more than 0 pipelines are not ready again after their change, the first is 0";
         assert_eq!(held.to_string(), told);
         assert!(rollout.observe("0", READY, 6 * MINUTE_US));
         assert_eq!(rollout.released(), [task("2")]);
@@ -696,12 +791,80 @@ mod tests {
         assert!(rollout.observe("0", BROKEN, 5 * MINUTE_US));
         assert_eq!(rollout.released(), [task("2")]);
         let failed = ask(&mut rollout, "2", 5 * MINUTE_US).unwrap_err();
-        let told = "1 pipelines are not ready again after their change, 0 may be, the first is 0";
+        let told = "more than 0 pipelines are not ready again after their change, the first is 0";
         assert_eq!(failed.to_string(), told);
         // It has been told so: once is enough.
         assert_eq!(rollout.released(), []);
         assert!(rollout.observe("1", BROKEN, 5 * MINUTE_US));
+        assert_eq!(rollout.released(), []);
+        // Another one is the first that has failed.
+        assert!(rollout.observe("0", READY, 6 * MINUTE_US));
         assert_eq!(rollout.released(), [task("2")]);
+    }
+
+    /// What [`Rollout::released`] says without looking at each who waits.
+    fn released_one_by_one(rollout: &Rollout) -> Vec<Task> {
+        let (mut taken, none) = (BTreeMap::<&str, usize>::new(), BTreeMap::new());
+        let mut released = Vec::new();
+        for Waiting { task, uids, line } in rollout.waiting.values() {
+            let wants = rollout.wants(uids);
+            assert_eq!(wants, line.wants, "{task} stands in its line");
+            if rollout.hold(&wants, &taken).is_some() {
+                let now = rollout.hold(&wants, &none);
+                let is_news = now.is_some_and(|now| now.news() != line.told);
+                released.extend(is_news.then(|| task.clone()));
+                continue;
+            }
+            for wants in &line.wants {
+                *taken.entry(wants.group.as_str()).or_default() += wants.places;
+            }
+            released.push(task.clone());
+        }
+        released
+    }
+
+    /// Ten thousand who wait must not each be asked whenever one place becomes free.
+    #[test]
+    fn first_of_each_line_speaks_for_those_behind_it() {
+        let groups: [Vec<String>; 3] = [
+            vec![],
+            vec!["a".to_owned()],
+            vec!["a".to_owned(), "b".to_owned()],
+        ];
+        for seed in 0..40 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut rollout = fleet(0, limits("{maxChanging: 20%, maxFailed: 1}"));
+            rollout.set_group("a", limits("{maxChanging: '3', deadline: 5m}"));
+            rollout.set_group("b", limits("{maxChanging: '2', maxFailed: 1}"));
+            for step in 0..400 {
+                let uid = random.u32(0..30).to_string();
+                let now_us = i64::from(step) * MINUTE_US / 4;
+                match random.u32(0..10) {
+                    0 => {
+                        let groups = random.choice(&groups).unwrap();
+                        rollout.set_member(&uid, &uid, groups);
+                    }
+                    1 => rollout.remove(&uid),
+                    2 => rollout.withdraw(&task(&uid)),
+                    3..6 => {
+                        let health = random.choice([READY, BROKEN, Health::default()]).unwrap();
+                        rollout.observe(&uid, health, now_us);
+                    }
+                    6 => rollout.adopt(&uid, now_us, true),
+                    _ => {
+                        let uids: Vec<String> = (0..random.u32(1..4))
+                            .map(|_| random.u32(0..30).to_string())
+                            .collect();
+                        let _ = ask_for(&mut rollout, &uid, &uids, now_us);
+                    }
+                }
+                assert_eq!(rollout.released(), released_one_by_one(&rollout), "{seed}");
+            }
+            for name in 0..30 {
+                rollout.withdraw(&task(&name.to_string()));
+            }
+            assert!(rollout.lines.is_empty() && rollout.places_for.is_empty());
+        }
     }
 
     /// Else a wrong change could never be mended.

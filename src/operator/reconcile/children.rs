@@ -39,7 +39,7 @@ impl Reconciler {
         let mut state = self.fleet.lock();
         match held {
             None => state.rollout.withdraw(task),
-            Some((uids, held)) => state.rollout.wait(task, uids, held),
+            Some((uids, held)) => state.rollout.wait(task, uids, &held),
         }
         self.fleet
             .metrics
