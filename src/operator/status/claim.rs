@@ -154,6 +154,15 @@ impl Told<'_> {
         }
     }
 
+    /// Before which instant the table is shown to be complete, µs. `old` is what stood there.
+    pub(super) fn shown_us(&self, old: &IngestionPipelineStatus) -> Option<i64> {
+        match self {
+            Told::Withdrawn => None,
+            Told::AsBefore => parse_instant_us(&old.finalized_before.as_ref()?.0),
+            Told::Claim(claim) => claim.finalized_before_us,
+        }
+    }
+
     /// What was final before and is open again; `None`: what was said of it before still holds.
     pub(super) fn reopened(&self) -> Option<(Option<ReopenedProgress>, Option<i64>)> {
         match self {

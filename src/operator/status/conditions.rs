@@ -38,7 +38,7 @@ pub(super) fn derive(
     told: &Told<'_>,
     old: &IngestionPipelineStatus,
 ) -> Vec<StatusCondition> {
-    let workers = of_workers(situation);
+    let workers = of_workers(situation, told.shown_us(old));
     let accepted = accepted(situation, workers.as_ref());
     let ready = if workers.is_none() && is_waited_for(situation, old) {
         None
@@ -191,9 +191,9 @@ fn message(text: &str, reason: Reason) -> String {
 }
 
 /// What all workers come to that have something to say; `None`: none has.
-fn of_workers(situation: &Situation<'_>) -> Option<Findings> {
+fn of_workers(situation: &Situation<'_>, shown_us: Option<i64>) -> Option<Findings> {
     let workers = situation.workers.iter();
-    let said = workers.filter_map(|(name, worker)| of_worker(name, worker, situation));
+    let said = workers.filter_map(|(name, worker)| of_worker(name, worker, (situation, shown_us)));
     said.reduce(|all, one| Findings {
         accepted: all.accepted.worse(one.accepted),
         ready: all.ready.worse(one.ready),
@@ -201,7 +201,11 @@ fn of_workers(situation: &Situation<'_>) -> Option<Findings> {
     })
 }
 
-fn of_worker(name: &str, worker: &Worker, situation: &Situation<'_>) -> Option<Findings> {
+fn of_worker(
+    name: &str,
+    worker: &Worker,
+    (situation, shown_us): (&Situation<'_>, Option<i64>),
+) -> Option<Findings> {
     let all = |ready: Finding| Findings {
         accepted: Finding::fine(),
         advancing: ready.clone(),
@@ -220,7 +224,7 @@ fn of_worker(name: &str, worker: &Worker, situation: &Situation<'_>) -> Option<F
         )));
     }
     Some(match &worker.heard.as_ref()?.1 {
-        Said::Progress(progress) => of_progress(progress, situation),
+        Said::Progress(progress) => of_progress(progress, (situation, shown_us)),
         Said::NotLoaded => all(Finding::new(
             ConditionStatus::False,
             Reason::Starting,
@@ -234,7 +238,10 @@ fn of_worker(name: &str, worker: &Worker, situation: &Situation<'_>) -> Option<F
     })
 }
 
-fn of_progress(progress: &PipelineProgress, situation: &Situation<'_>) -> Findings {
+fn of_progress(
+    progress: &PipelineProgress,
+    (situation, shown_us): (&Situation<'_>, Option<i64>),
+) -> Findings {
     let conditions = progress.conditions();
     let find = |kind: ConditionType| {
         let found = conditions.iter().find(|condition| condition.kind == kind);
@@ -267,23 +274,30 @@ fn of_progress(progress: &PipelineProgress, situation: &Situation<'_>) -> Findin
         } else {
             Finding::fine()
         },
-        advancing: advancing(find(ConditionType::Advancing), &ready, progress, situation),
+        advancing: {
+            let found = find(ConditionType::Advancing);
+            advancing(found, &ready, progress, (situation, shown_us))
+        },
         ready,
     }
 }
 
-/// A cell that is open a little longer than its bounds is usual: it waits for the next commit, and no alarm may come from it.
+/// A cell that is open a little longer than its bounds is usual: it waits for the next commit, and no alarm may come from it. One
+/// below the claim that is shown is final: of several workers each speaks of the table as it last saw it.
 fn advancing(
     found: Finding,
     ready: &Finding,
     progress: &PipelineProgress,
-    situation: &Situation<'_>,
+    (situation, shown_us): (&Situation<'_>, Option<i64>),
 ) -> Finding {
     let Some(hold) = progress.hold.as_ref().filter(|_| ready.rank() == 0) else {
         return ready.clone();
     };
     if found.rank() == 0 {
         return found;
+    }
+    if hold.cell_end_us.is_some_and(|us| Some(us) <= shown_us) {
+        return Finding::fine();
     }
     let patience_us = situation.reconciled.patience_us;
     let due_us = hold

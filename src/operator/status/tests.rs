@@ -496,6 +496,11 @@ fn cell_is_held_once_patience_is_over() {
             Reason::PartitionBehind.remedy()
         )
     );
+    // Another worker has seen the commit that made the cell final.
+    case.workers.expect(&["a", "b"], case.now_us);
+    case.hears("b", running(Some(claim(2, Some("11:00"), 8))));
+    let final_since = case.derive(Some(&next)).unwrap();
+    assert_eq!(told(&final_since, "Advancing").0, ConditionStatus::True);
 }
 
 #[test]
