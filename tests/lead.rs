@@ -130,7 +130,7 @@ async fn replica() {
                 key: Key::new(&namespace, "orders"),
                 uid: seen.uid().unwrap(),
                 resource_version: seen.resource_version().unwrap(),
-                status: NewStatus::Pipeline(Box::new(status)),
+                status: NewStatus::Pipeline(Arc::new(status)),
             };
             let _ = writer.submit(write, Urgency::Usual);
         }

@@ -186,14 +186,15 @@ impl Told {
         };
         let key = Key::new(&self.namespace, name);
         self.reports
-            .reconciled(&key, (reconciled, children), &["w-0"]);
+            .reconciled(&key, (Arc::new(reconciled), children), &["w-0"]);
         found.uid().unwrap()
     }
 
     async fn see(&self, name: &str) -> IngestionPipeline {
         let api: Api<IngestionPipeline> = Api::namespaced(self.client.clone(), &self.namespace);
         let found = api.get(name).await.unwrap();
-        self.reports.seen(&found);
+        let key = Key::new(&self.namespace, name);
+        self.reports.seen(&key, found.clone().into());
         found
     }
 
@@ -417,7 +418,8 @@ async fn readers_of_a_replica_that_does_not_lead_are_answered_from_the_objects()
         clock: Clock::system(),
     });
     let api: Api<IngestionPipeline> = Api::namespaced(told.client.clone(), &told.namespace);
-    other.seen(&api.get("orders").await.unwrap());
+    let object = api.get("orders").await.unwrap();
+    other.seen(&Key::new(&told.namespace, "orders"), object.into());
     let mut answers = Vec::new();
     for claims in [claims, told.claims.clone()] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Key, Owner, Task, build,
-    index::{Changed, Index, WorkersSeen},
+    index::{Changed, Index, Kept, WorkersSeen},
     metrics::OperatorMetrics,
     placement::Capacity,
-    plan::{Contents, uid_of},
+    plan::Contents,
     policy::Policies,
     policy_report::PolicyReports,
     queue::{Outcome, Queue},
@@ -29,12 +29,7 @@ use super::{
     status::Reconciled,
 };
 use crate::{
-    api::{
-        condition::ConditionType,
-        pipeline::IngestionPipeline,
-        schema::ConditionStatus,
-        worker::{PipelineProgress, RunState},
-    },
+    api::worker::{PipelineProgress, RunState},
     process::clock::Clock,
 };
 
@@ -104,7 +99,7 @@ pub struct Report {
     /// The workers that run it.
     pub workers: Option<Key>,
     /// What came of reconciling it.
-    pub reconciled: Reconciled,
+    pub reconciled: Arc<Reconciled>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,9 +181,9 @@ impl Fleet {
             self.queue_in(&mut state, tasks);
             state.index.take_touched()
         };
-        for (key, object) in touched {
-            match object {
-                Some(object) => self.reports.seen(&object),
+        for (key, touched) in touched {
+            match touched {
+                Some(touched) => self.reports.seen(&key, touched),
                 None => self.reports.gone(&key),
             }
         }
@@ -271,7 +266,11 @@ impl Fleet {
             match of_pods.iter_mut().find(|(of, _)| of == pod) {
                 Some((_, before)) if *before == told => continue,
                 Some((_, before)) => *before = told,
-                None => of_pods.push((pod.to_owned(), told)),
+                None => {
+                    // Most have one, and would else have room for four.
+                    of_pods.reserve_exact(1);
+                    of_pods.push((pod.to_owned(), told));
+                }
             }
             // Pods come and go for as long as the pipeline is there.
             of_pods.retain(|(pod, _)| state.index.has_pod(&Key::new(namespace, pod)));
@@ -344,55 +343,51 @@ impl State {
     }
 
     /// Which waves a pipeline goes with, and what the last leader had let go of it.
-    fn adopt(&mut self, key: &Key, pipeline: &IngestionPipeline, now_us: i64) {
+    fn adopt(&mut self, key: &Key, pipeline: &Kept, now_us: i64) {
         let labels = self.index.namespace_labels(&key.namespace);
-        let own = pipeline.metadata.labels.clone().unwrap_or_default();
-        let waves = self
-            .policies
-            .sorted()
-            .iter()
-            .filter(|policy| policy.rollout().is_some() && policy.selects(&own, &labels));
+        let waves = self.policies.sorted().iter().filter(|policy| {
+            policy.rollout().is_some() && policy.selects(&pipeline.labels, &labels)
+        });
         let groups: Vec<String> = waves.map(|policy| policy.name().to_string()).collect();
-        let uid = uid_of(pipeline);
-        self.rollout.set_member(&uid, &key.to_string(), &groups);
-        let ready = says_ready(pipeline);
+        let uid = &pipeline.uid;
+        self.rollout.set_member(uid, &key.to_string(), &groups);
         let health = Health {
             settled: false,
-            ready,
+            ready: self.index.says_ready(key),
         };
-        self.rollout.observe(&uid, health, now_us);
-        let workers = self.index.last_workers(&uid, &key.namespace);
+        self.rollout.observe(uid, health, now_us);
+        let workers = self.index.last_workers(uid, &key.namespace);
         // Who stands still has nobody to ask.
         let running = workers.filter(|workers| workers.deployment.wanted > 0);
         let Some(Changed { at_us, was_ready }) = running.and_then(WorkersSeen::changed) else {
             return;
         };
-        let deadline_us = self.rollout.patience_us(&uid);
+        let deadline_us = self.rollout.patience_us(uid);
         let lately = at_us.saturating_add(LATELY_US.max(deadline_us)) > now_us;
         if was_ready && lately {
             // What the status says may be of before the change: the workers are asked first.
             let since_us = at_us.max(now_us + ADOPTED_US - deadline_us);
-            self.rollout.adopt(&uid, since_us, was_ready);
+            self.rollout.adopt(uid, since_us, was_ready);
         }
     }
 
     /// How the workers of a pipeline are doing, told to the waves.
     pub(super) fn observe(&mut self, key: &Key, workers: Option<&Key>, now_us: i64) {
-        let Some(pipeline) = self.index.pipeline(key) else {
+        let Some(kept) = self.index.kept(key) else {
             return;
         };
-        let uid = uid_of(&pipeline);
-        let health = self.health(&pipeline, &uid, workers);
+        let uid = kept.uid.clone();
+        let health = self.health(key, &uid, workers);
         if self.rollout.observe(&uid, health, now_us) {
             self.freed = true;
         }
     }
 
-    fn health(&self, pipeline: &IngestionPipeline, uid: &str, workers: Option<&Key>) -> Health {
+    fn health(&self, key: &Key, uid: &str, workers: Option<&Key>) -> Health {
         let Some(told) = self.told.get(uid) else {
             return Health {
                 settled: false,
-                ready: says_ready(pipeline),
+                ready: self.index.says_ready(key),
             };
         };
         let seen = workers.and_then(|key| Some((key, self.index.workers(key)?)));
@@ -416,14 +411,6 @@ impl State {
             ready: whole && deployment.wanted > 0 && all(&|told| told.running),
         }
     }
-}
-
-/// Whether the status says that rows are read and committed: what is known of a pipeline until its workers have been asked.
-fn says_ready(pipeline: &IngestionPipeline) -> bool {
-    let kind: &'static str = ConditionType::Ready.into();
-    let conditions = pipeline.status.iter().flat_map(|status| &status.conditions);
-    let mut ready = conditions.filter(|condition| condition.kind == kind);
-    ready.any(|condition| condition.status == ConditionStatus::True)
 }
 
 /// The owner of the workers of a pipeline that has its own.

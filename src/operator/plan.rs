@@ -226,7 +226,7 @@ pub fn work(
     let mut work = Work::default();
     let kinds: BTreeSet<Kind> = children.iter().map(|child| child.kind).collect();
     for child in children {
-        let known = seen.children.get(&child.kind);
+        let known = seen.child(child.kind);
         let written = contents.get(&(child.kind, child.key.clone()));
         let same = known.is_some_and(|known| known.hash == child.hash);
         let untouched =
@@ -259,11 +259,11 @@ fn changed_by(child: &Child, workers: &Workers, seen: &WorkersSeen) -> Vec<Strin
     let concerned = running.filter(|(uid, member)| match child.kind {
         // Pods restart for all of them, unless only a pipeline came or went.
         Kind::Deployment => {
-            let before = seen.children.get(&Kind::Deployment);
+            let before = seen.child(Kind::Deployment);
             before.is_none_or(|before| before.spec_hash != child.spec_hash)
         }
         Kind::ConfigMap => {
-            let before = seen.entries.get(*uid);
+            let before = seen.entries.get(uid);
             before.is_none_or(|before| !before.asks_as(&member.entry))
         }
         Kind::PodDisruptionBudget | Kind::NetworkPolicy => false,
@@ -458,13 +458,12 @@ spec:
         WorkersSeen {
             owner: Some(workers.owner.clone()),
             children: children.collect(),
-            entries: Arc::new(
-                workers
-                    .members
-                    .iter()
-                    .map(|(uid, member)| (uid.clone(), Arc::clone(&member.entry)))
-                    .collect(),
-            ),
+            entries: workers
+                .members
+                .iter()
+                .map(|(uid, member)| (uid.clone(), Arc::clone(&member.entry)))
+                .collect::<BTreeMap<_, _>>()
+                .into(),
             deployment: DeploymentSeen::default(),
         }
     }
@@ -609,7 +608,7 @@ spec:
         };
         let mut seen = seen_of(&workers(""));
         assert_eq!(seen.changed(), None);
-        for (child, at_us) in seen.children.values_mut().zip([5, 3]) {
+        for ((_, child), at_us) in seen.children.iter_mut().zip([5, 3]) {
             child.changed = changed(at_us);
         }
         assert_eq!(seen.changed(), changed(5));

@@ -320,6 +320,12 @@ fn plausible(mut progress: PipelineProgress, now_us: i64) -> Said {
         let is_length = |text: &String| text.len() <= 16;
         claim.cell = claim.cell.take().filter(is_length);
         claim.zone = claim.zone.take().filter(|zone| zone.len() <= 64);
+        // It is kept until the next answer: lists that grew while they were read have room to spare.
+        claim.evidence.shrink_to_fit();
+        claim.accepted.shrink_to_fit();
+        for set in &mut claim.accepted {
+            set.terms.shrink_to_fit();
+        }
     }
     Said::Progress(Arc::new(progress))
 }

@@ -7,25 +7,23 @@
 //! lock is never held over a wait.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use kube::ResourceExt;
-
 use super::{
     Key,
     claims::{Claims, Known},
     events::{Events, notices},
+    index::{Kept, Touched},
     progress::Heard,
     status::{self, Children, Reconciled, Said, Situation, Workers},
     writer::{NewStatus, Outcome, Taken, Urgency, Write, Writer, Written},
 };
 use crate::{
     api::{
-        pipeline::IngestionPipeline,
         status::IngestionPipelineStatus,
         worker::{PipelineProgress, RunState},
     },
@@ -66,21 +64,19 @@ struct Inner {
     leads: bool,
     /// Each in a place of its own: a tree keeps half as much room again as it needs.
     pipelines: BTreeMap<Key, Box<Pipeline>>,
-    /// Which pipelines a worker runs, by the namespace and name of its pod.
-    by_worker: HashMap<Key, BTreeSet<Key>>,
+    /// Which pipelines of its namespace a worker runs, by the namespace and name of its pod; most run one.
+    by_worker: HashMap<Key, Vec<String>>,
 }
 
 /// What is known of one pipeline.
 struct Pipeline {
-    uid: String,
+    kept: Arc<Kept>,
     resource_version: String,
-    labels: Arc<BTreeMap<String, String>>,
-    table: String,
     /// The status that the object has.
     current: Option<Arc<IngestionPipelineStatus>>,
     /// The status that it shall have, until that is settled.
     submitted: Option<Arc<IngestionPipelineStatus>>,
-    reconciled: Option<(Reconciled, Children)>,
+    reconciled: Option<(Arc<Reconciled>, Children)>,
     workers: Workers,
 }
 
@@ -106,43 +102,37 @@ impl Reports {
     }
 
     /// An object as it is now.
-    pub fn seen(&self, object: &IngestionPipeline) {
-        let key = Key::new(&object.namespace().unwrap_or_default(), &object.name_any());
-        let uid = object.uid().unwrap_or_default();
+    pub fn seen(&self, key: &Key, touched: Touched) {
+        let Touched {
+            kept,
+            version,
+            status,
+        } = touched;
         let mut inner = self.lock();
-        if inner
-            .pipelines
-            .get(&key)
-            .is_some_and(|known| known.uid != uid)
-        {
-            inner.forget(&key);
+        let known = inner.pipelines.get(key);
+        if known.is_some_and(|known| known.kept.uid != kept.uid) {
+            inner.forget(key);
         }
         let pipeline = inner.pipelines.entry(key.clone()).or_insert_with(|| {
             Box::new(Pipeline {
-                uid,
+                kept: Arc::clone(&kept),
                 resource_version: String::new(),
-                labels: Arc::default(),
-                table: String::new(),
                 current: None,
                 submitted: None,
                 reconciled: None,
                 workers: Workers::default(),
             })
         });
-        let version = object.resource_version().unwrap_or_default();
         // The answer to a write is often here before the watch: what the watch brings of before it is old.
         if is_older(&version, &pipeline.resource_version) {
             return;
         }
+        pipeline.kept = kept;
         pipeline.resource_version = version;
-        if *pipeline.labels != *object.labels() {
-            pipeline.labels = Arc::new(object.labels().clone());
+        if pipeline.current.as_deref() != status.as_ref() {
+            pipeline.current = status.map(Arc::new);
         }
-        pipeline.table.clone_from(&object.spec.sink.table);
-        if pipeline.current.as_deref() != object.status.as_ref() {
-            pipeline.current = object.status.clone().map(Arc::new);
-        }
-        self.report(&mut inner, &key);
+        self.report(&mut inner, key);
     }
 
     /// An object is gone.
@@ -155,7 +145,7 @@ impl Reports {
     pub fn reconciled(
         &self,
         key: &Key,
-        (reconciled, children): (Reconciled, Children),
+        (reconciled, children): (Arc<Reconciled>, Children),
         pods: &[&str],
     ) {
         let mut inner = self.lock();
@@ -179,12 +169,16 @@ impl Reports {
         let Some(said) = &heard.said else { return };
         let mut inner = self.lock();
         let worker = Key::new(&heard.target.namespace, &heard.target.worker);
-        let keys = inner.by_worker.get(&worker).cloned().unwrap_or_default();
-        for key in keys {
+        let names = inner.by_worker.get(&worker).cloned().unwrap_or_default();
+        for name in names {
+            let key = Key::new(&worker.namespace, &name);
             let Some(pipeline) = inner.pipelines.get_mut(&key) else {
                 continue;
             };
-            let said = said.get(&pipeline.uid).cloned().unwrap_or(Said::NotLoaded);
+            let said = said
+                .get(&pipeline.kept.uid)
+                .cloned()
+                .unwrap_or(Said::NotLoaded);
             pipeline.workers.hear(&worker.name, said, heard.at_us);
             self.report(&mut inner, &key);
         }
@@ -201,16 +195,15 @@ impl Reports {
         let Some(pipeline) = inner.pipelines.get_mut(&key) else {
             return;
         };
-        if pipeline.uid != write.uid {
+        if pipeline.kept.uid != write.uid {
             return;
         }
-        let is_last = pipeline.submitted.as_deref() == Some(&*status);
+        let is_last = pipeline.submitted.as_ref() == Some(&status);
         match outcome {
             Outcome::Done(version) => {
                 if !is_older(&version, &pipeline.resource_version) {
                     pipeline.resource_version = version;
-                    let submitted = pipeline.submitted.take_if(|_| is_last);
-                    pipeline.current = Some(submitted.unwrap_or_else(|| Arc::new(*status)));
+                    pipeline.current = Some(status);
                 }
             }
             // Tried again when the object or what is to be said of it changes; until then it counts as said.
@@ -307,9 +300,7 @@ impl Reports {
         let told = derived.as_ref().or(old).cloned().unwrap_or_default();
         self.context.claims.set(Known {
             key: key.clone(),
-            uid: pipeline.uid.clone(),
-            labels: Arc::clone(&pipeline.labels),
-            table: pipeline.table.clone(),
+            kept: Arc::clone(&pipeline.kept),
             progress: newest(&pipeline.workers, now_us),
             status: told,
         });
@@ -328,13 +319,13 @@ impl Reports {
         }
         let urgent = old.is_none_or(|old| status::is_news_of_conditions(&new, old));
         for notice in notices(old, &new) {
-            self.context.events.tell(key, &pipeline.uid, notice);
+            self.context.events.tell(key, &pipeline.kept.uid, notice);
         }
         let write = Write {
             key: key.clone(),
-            uid: pipeline.uid.clone(),
+            uid: pipeline.kept.uid.clone(),
             resource_version: pipeline.resource_version.clone(),
-            status: NewStatus::Pipeline(Box::new((*new).clone())),
+            status: NewStatus::Pipeline(Arc::clone(&new)),
         };
         let urgency = if urgent {
             Urgency::Condition
@@ -368,19 +359,20 @@ impl Inner {
     fn place(&mut self, key: &Key, before: &[String], after: &[&str]) {
         for name in before.iter().filter(|name| !after.contains(&name.as_str())) {
             let worker = Key::new(&key.namespace, name);
-            if let Some(keys) = self.by_worker.get_mut(&worker) {
-                keys.remove(key);
-                if keys.is_empty() {
+            if let Some(names) = self.by_worker.get_mut(&worker) {
+                names.retain(|name| *name != key.name);
+                if names.is_empty() {
                     self.by_worker.remove(&worker);
                 }
             }
         }
         for name in after {
             let worker = Key::new(&key.namespace, name);
-            self.by_worker
-                .entry(worker)
-                .or_default()
-                .insert(key.clone());
+            let names = self.by_worker.entry(worker).or_default();
+            if !names.contains(&key.name) {
+                names.reserve_exact(1);
+                names.push(key.name.clone());
+            }
         }
     }
 }
@@ -414,7 +406,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::{quantity::parse_instant_us, worker::ClaimProgress},
+        api::{pipeline::IngestionPipeline, quantity::parse_instant_us, worker::ClaimProgress},
         operator::{counts::Counts, progress::Target},
     };
 
@@ -468,7 +460,7 @@ mod tests {
                 ..Children::default()
             };
             case.reports
-                .reconciled(&key(), (reconciled, children), &["w-0"]);
+                .reconciled(&key(), (Arc::new(reconciled), children), &["w-0"]);
             case
         }
 
@@ -479,7 +471,7 @@ mod tests {
             );
             let mut object: IngestionPipeline = serde_yaml::from_str(&object).unwrap();
             object.status = status;
-            self.reports.seen(&object);
+            self.reports.seen(&key(), object.into());
         }
 
         fn hears(&self, worker: &str, before: &str, commit: u128) {

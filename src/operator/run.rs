@@ -32,6 +32,7 @@ use super::{
     queue::Outcome,
     reconcile::Reconciler,
     report::{ReportContext, Reports},
+    status::condition,
     tell,
     watch::watch_all,
     writer::{Writer, WriterContext, Written},
@@ -431,20 +432,15 @@ fn count_once(fleet: &Fleet, claims: &Claims, told: &Counts) {
         .map(|(namespace, claim_us)| (namespace.as_str(), seconds(now_us - claim_us)));
     told.oldest(ages);
     let mut counts = HashMap::<(&'static str, &'static str), usize>::new();
-    let state = fleet.lock();
     let kinds = || ConditionType::iter().map(<&'static str>::from);
     for kind in kinds() {
         for status in ["True", "False", "Unknown"] {
             counts.insert((kind, status), 0);
         }
     }
-    for (_, pipeline) in state.index.pipelines() {
-        let conditions = pipeline
-            .status
-            .as_ref()
-            .map_or(&[][..], |status| &status.conditions);
+    claims.each(|known| {
         for kind in kinds() {
-            let found = conditions.iter().find(|condition| condition.kind == kind);
+            let found = condition(&known.status, kind);
             let status = match found.map(|condition| condition.status) {
                 Some(ConditionStatus::True) => "True",
                 Some(ConditionStatus::False) => "False",
@@ -452,8 +448,9 @@ fn count_once(fleet: &Fleet, claims: &Claims, told: &Counts) {
             };
             *counts.entry((kind, status)).or_default() += 1;
         }
-    }
+    });
     let mut undecodable = HashMap::from([("IngestionPipeline", 0), ("IngestionPolicy", 0)]);
+    let state = fleet.lock();
     for (kind, _, _) in state.index.all_undecodable() {
         *undecodable.entry(kind).or_default() += 1;
     }

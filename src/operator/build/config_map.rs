@@ -42,9 +42,9 @@ pub struct Entry {
     /// Whether it stands still.
     #[serde(default)]
     pub suspend: bool,
-    /// The secrets that it refers to.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub secrets: BTreeSet<SecretRef>,
+    /// The secrets that it refers to, in order, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretRef>,
     /// The UUID that its table was seen with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table_uuid: Option<Uuid>,
@@ -56,6 +56,7 @@ impl Entry {
     pub fn of(resolved: &Resolved, table_uuid: Option<Uuid>) -> Self {
         let mut spec = resolved.spec.clone();
         spec.sink.known_table = table_uuid;
+        let secrets: BTreeSet<&SecretRef> = spec.secret_refs().collect();
         Self {
             spec: spec.to_yaml(),
             spec_hash: resolved.hash(),
@@ -64,7 +65,7 @@ impl Entry {
             replicas: spec.worker.replicas,
             memory_budget_bytes: spec.worker.memory_budget_bytes,
             suspend: spec.suspend,
-            secrets: spec.secret_refs().cloned().collect(),
+            secrets: secrets.into_iter().cloned().collect(),
             table_uuid,
         }
     }

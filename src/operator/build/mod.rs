@@ -319,7 +319,7 @@ spec:
             key: key.into(),
         };
         let mut entry = Entry::of(&resolved, None);
-        entry.secrets = BTreeSet::from([secret("credential"), secret("ca")]);
+        entry.secrets = vec![secret("ca"), secret("credential")];
         let member = Member {
             name: "orders".into(),
             entry: Arc::new(entry),

@@ -8,12 +8,9 @@
 //! - terms that this version does not know are accepted by nobody who names terms;
 //! - cells that are withheld are not yet.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use super::super::{Key, status};
+use super::super::{Key, index::Kept, status};
 use crate::{
     api::{
         Reason,
@@ -30,12 +27,8 @@ use crate::{
 pub struct Known {
     /// Which pipeline.
     pub key: Key,
-    /// What tells it from another one that had the same name.
-    pub uid: String,
-    /// Its labels.
-    pub labels: Arc<BTreeMap<String, String>>,
-    /// The table that it writes, as its specification names it.
-    pub table: String,
+    /// What it asks for.
+    pub kept: Arc<Kept>,
     /// Its status: the newest that was derived, or the one that the object has.
     pub status: Arc<IngestionPipelineStatus>,
     /// What a worker last said, where this replica asks them.
@@ -63,7 +56,7 @@ impl Known {
             (None, None) => Standing::Unclaimed,
         };
         Reading {
-            table: self.table.clone(),
+            table: self.kept.table.clone(),
             snapshot_id: None,
             standing,
             taken_back: None,
@@ -216,12 +209,24 @@ pub(in crate::operator) mod tests {
         };
         Known {
             key: Key::new("shop", "orders"),
-            uid: "u".into(),
-            labels: Arc::new(BTreeMap::from([("team".into(), "a".into())])),
-            table: "shop.orders".into(),
+            kept: Arc::new(kept("u", "a", "shop.orders")),
             status: Arc::new(status),
             progress: None,
         }
+    }
+
+    pub(in crate::operator) fn kept(uid: &str, team: &str, table: &str) -> Kept {
+        let text = format!(
+            "
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata: {{name: orders, namespace: shop, uid: {uid}, labels: {{team: {team}}}}}
+spec:
+  source: {{format: DebeziumJson, kafka: {{bootstrapServers: 'k:1', topics: [a]}}}}
+  sink: {{table: {table}, catalog: {{type: Rest, uri: 'http://c'}}}}
+"
+        );
+        Kept::of(&serde_yaml::from_str(&text).unwrap())
     }
 
     pub(in crate::operator) fn change(

@@ -47,7 +47,7 @@ impl Claims {
         let known = Arc::new(known);
         let told = self.read().get(&known.key).map(|entry| {
             // A pipeline made again is another one: who waits for the old one hears that it is gone.
-            let same_uid = entry.borrow().uid == known.uid;
+            let same_uid = entry.borrow().kept.uid == known.kept.uid;
             same_uid.then(|| {
                 entry.send_if_modified(|before| {
                     let changed = **before != *known;
@@ -120,16 +120,25 @@ impl Claims {
         self.version.load(Ordering::Relaxed)
     }
 
+    /// Looks at each.
+    pub fn each(&self, mut look: impl FnMut(&Known)) {
+        for entry in self.read().values() {
+            look(&entry.borrow());
+        }
+    }
+
     /// The claim that lies furthest back, by namespace, µs. Pipelines without a claim have none.
     #[must_use]
     pub fn oldest(&self) -> BTreeMap<String, i64> {
         let mut oldest = BTreeMap::new();
-        for (key, entry) in self.read().iter() {
-            if let Some(before_us) = entry.borrow().finalized_before_us() {
-                let least = oldest.entry(key.namespace.clone()).or_insert(before_us);
+        self.each(|known| {
+            if let Some(before_us) = known.finalized_before_us() {
+                let least = oldest
+                    .entry(known.key.namespace.clone())
+                    .or_insert(before_us);
                 *least = before_us.min(*least);
             }
-        }
+        });
         oldest
     }
 
@@ -171,7 +180,7 @@ mod cache_tests {
         heard.mark_unchanged();
         // Made again under its name.
         claims.set(Known {
-            uid: "v".into(),
+            kept: Arc::new(known::tests::kept("v", "a", "shop.orders")),
             ..orders.clone()
         });
         assert!(heard.has_changed().is_err(), "it ends");

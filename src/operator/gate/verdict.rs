@@ -181,7 +181,7 @@ fn wanted<'a>(
     if let Some(tables) = &spec.tables {
         // Of several pipelines that write a table, the one that has seen the newest claim.
         let of = |table: &String| {
-            let writers = known.iter().filter(|known| known.table == *table);
+            let writers = known.iter().filter(|known| known.kept.table == *table);
             writers.max_by_key(|known| (known.status.epoch, known.finalized_before_us()))
         };
         let all: BTreeSet<&String> = tables.iter().collect();
@@ -191,7 +191,9 @@ fn wanted<'a>(
             .collect();
     }
     let selector = spec.selector.clone().unwrap_or_default();
-    let selected = known.iter().filter(|known| selector.matches(&known.labels));
+    let selected = known
+        .iter()
+        .filter(|known| selector.matches(&known.kept.labels));
     selected
         .map(|known| (known.key.name.clone(), Some(&**known)))
         .collect()
@@ -248,7 +250,7 @@ mod tests {
     use super::*;
     use crate::operator::{
         Key,
-        claims::tests::{change, orders, today},
+        claims::tests::{change, kept, orders, today},
     };
 
     fn gate(spec: &str) -> FinalizationGate {
@@ -262,7 +264,7 @@ mod tests {
     fn two() -> Vec<Arc<Known>> {
         let mut items = Known {
             key: Key::new("shop", "items"),
-            table: "shop.items".into(),
+            kept: Arc::new(kept("u", "a", "shop.items")),
             ..orders()
         };
         change(&mut items, |status| {

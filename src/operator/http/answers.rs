@@ -216,7 +216,7 @@ impl ClaimAnswer {
         Self {
             namespace: known.key.namespace.clone(),
             name: known.key.name.clone(),
-            table: known.table.clone(),
+            table: known.kept.table.clone(),
             standing,
             why,
             finalized_before: status.finalized_before.as_ref().map(|text| text.0.clone()),

@@ -147,8 +147,8 @@ fn is_wanted(known: &Known, listing: &Listing) -> bool {
         _ => true,
     };
     same(listing.namespace.as_ref(), &known.key.namespace)
-        && same(listing.table.as_ref(), &known.table)
-        && listing.labels.matches(&known.labels)
+        && same(listing.table.as_ref(), &known.kept.table)
+        && listing.labels.matches(&known.kept.labels)
         && condition
         && verdict()
 }
@@ -187,25 +187,14 @@ async fn ready(
     let until = readers.clock.monotonic() + ask.wait;
     let mut place = None;
     loop {
-        let now = Arc::clone(&known.borrow_and_update());
-        let (verdict, answer) = ReadyAnswer::of(&now, &ask.question);
-        let tag = tag(&Gist(&answer));
-        let is_known = is_known(&headers, &tag);
-        let is_settled = matches!(verdict, Verdict::Ready | Verdict::Incomplete(_));
         let left = until.saturating_sub(readers.clock.monotonic());
-        // Who knows the answer waits for another one; who does not, for one that is settled.
-        let is_told = if headers.contains_key(header::IF_NONE_MATCH) {
-            !is_known
-        } else {
-            is_settled
-        };
-        if is_told || left.is_zero() || readers.stop.is_cancelled() {
-            return if is_known {
-                unchanged(&tag)
-            } else {
-                tagged(code(&verdict), &tag, &answer)
-            };
+        let is_over = left.is_zero() || readers.stop.is_cancelled();
+        // Nothing of the answer is kept while the request waits.
+        let now = Arc::clone(&known.borrow_and_update());
+        if let Some(response) = answer(&now, &ask, &headers, is_over) {
+            return response;
         }
+        drop(now);
         if place.is_none() {
             let Ok(taken) = Arc::clone(&readers.places).try_acquire_owned() else {
                 let problem = Problem::plain(
@@ -224,6 +213,27 @@ async fn ready(
             () = readers.stop.cancelled() => {}
         }
     }
+}
+
+/// The answer as things stand, unless it is to be waited for another one.
+fn answer(known: &Known, ask: &Ask, headers: &HeaderMap, is_over: bool) -> Option<Response> {
+    let (verdict, answer) = ReadyAnswer::of(known, &ask.question);
+    let tag = tag(&Gist(&answer));
+    let is_known = is_known(headers, &tag);
+    let is_settled = matches!(verdict, Verdict::Ready | Verdict::Incomplete(_));
+    // Who knows the answer waits for another one; who does not, for one that is settled.
+    let is_told = if headers.contains_key(header::IF_NONE_MATCH) {
+        !is_known
+    } else {
+        is_settled
+    };
+    (is_told || is_over).then(|| {
+        if is_known {
+            unchanged(&tag)
+        } else {
+            tagged(code(&verdict), &tag, &answer)
+        }
+    })
 }
 
 fn code(verdict: &Verdict) -> StatusCode {

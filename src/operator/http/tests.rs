@@ -1,7 +1,5 @@
 //! The readers' API over HTTP, from a cache that the tests fill.
 
-use std::collections::BTreeMap;
-
 use reqwest::Client;
 use serde_json::{Value, json};
 use tokio::{
@@ -16,7 +14,7 @@ use crate::{
         pipeline::InstantText,
         schema::{ConditionStatus, StatusCondition},
     },
-    operator::claims::tests::{change, orders, today},
+    operator::claims::tests::{change, kept, orders, today},
 };
 
 struct Server {
@@ -227,7 +225,7 @@ async fn list_is_filtered_and_paged() {
     for (namespace, name, team) in [("shop", "items", "b"), ("toys", "bears", "a")] {
         let mut known = orders();
         known.key = Key::new(namespace, name);
-        known.labels = Arc::new(BTreeMap::from([("team".into(), team.into())]));
+        known.kept = Arc::new(kept("u", team, "shop.orders"));
         server.claims.set(known);
     }
     let names = async |query: &str| {

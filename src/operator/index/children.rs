@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ChildSeen, DeploymentSeen, Index, PodSeen, WorkersSeen, unique};
+use super::{ChildSeen, DeploymentSeen, Entries, Index, PodSeen, WorkersSeen, unique};
 use crate::operator::{
     Key, Owner, Task,
     build::{Entry, Kind},
@@ -16,16 +16,14 @@ impl Index {
         (kind, owner, seen): (Kind, Option<Owner>, ChildSeen),
         more: impl FnOnce(&mut WorkersSeen),
     ) -> Vec<Task> {
-        let known = self
-            .workers
-            .get(key)
-            .and_then(|workers| workers.children.get(&kind));
+        let known = self.workers.get(key);
+        let known = known.and_then(|workers| workers.child(kind));
         if known.is_some_and(|known| known.uid == seen.uid && known.version > seen.version) {
             return Vec::new();
         }
         self.change_workers(key, |workers| {
             workers.owner = owner.or(workers.owner.take());
-            workers.children.insert(kind, seen);
+            workers.set_child(kind, Some(seen));
             more(workers);
         })
     }
@@ -33,9 +31,9 @@ impl Index {
     /// A child that is gone.
     pub fn delete_child(&mut self, key: &Key, kind: Kind) -> Vec<Task> {
         self.change_workers(key, |workers| {
-            workers.children.remove(&kind);
+            workers.set_child(kind, None);
             match kind {
-                Kind::ConfigMap => workers.entries = Arc::default(),
+                Kind::ConfigMap => workers.entries = Entries::default(),
                 Kind::Deployment => workers.deployment = DeploymentSeen::default(),
                 Kind::PodDisruptionBudget | Kind::NetworkPolicy => {}
             }
@@ -45,7 +43,7 @@ impl Index {
     /// The sets of workers that have a child of a kind.
     pub fn with_child(&self, kind: Kind) -> impl Iterator<Item = &Key> {
         let with = self.workers.iter();
-        with.filter(move |(_, workers)| workers.children.contains_key(&kind))
+        with.filter(move |(_, workers)| workers.child(kind).is_some())
             .map(|(key, _)| key)
     }
 
@@ -56,7 +54,7 @@ impl Index {
         change(workers);
         for (kind, child) in &mut before.children {
             // A version alone is no difference.
-            child.version = workers.children.get(kind).map_or(0, |now| now.version);
+            child.version = workers.child(*kind).map_or(0, |now| now.version);
         }
         let same = before == *workers;
         let owners = [before.owner, workers.owner.clone()];
@@ -145,7 +143,7 @@ impl Index {
     pub fn last_workers(&self, uid: &str, namespace: &str) -> Option<&WorkersSeen> {
         let mut holding = self.all_workers_of(namespace);
         holding
-            .find(|(_, workers)| workers.entries.contains_key(uid))
+            .find(|(_, workers)| workers.entries.contains(uid))
             .map(|(_, workers)| workers)
     }
 

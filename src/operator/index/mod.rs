@@ -13,29 +13,35 @@ use std::{
 };
 
 use kube::ResourceExt;
+use sha2::{Digest, Sha256};
 
 use super::{
     Key, Owner, PoolKey, Task,
     build::Entry,
     plan::Plan,
     policy::{Labels, Policies, UnreadPolicy},
-    status::Trouble,
+    status::{Trouble, condition},
 };
 use crate::api::{
     Reason,
     effective::{EffectivePod, Place},
     pipeline::{IngestionPipeline, SinkSpec},
     policy::IngestionPolicy,
+    schema::ConditionStatus,
+    status::IngestionPipelineStatus,
 };
 
 mod children;
+mod kept;
 mod policies;
 mod seen;
 
-pub use seen::{Changed, ChildSeen, DeploymentSeen, PodSeen, WorkersSeen};
+pub use kept::Kept;
+pub use seen::{Changed, ChildSeen, DeploymentSeen, Entries, PodSeen, WorkersSeen};
 
-/// Where a table is, so that two pipelines that write it meet: catalog kind, address, name and warehouse, then the table.
-type TableKey = (String, String, String, String, String);
+/// Where a table is, so that two pipelines that write it meet: a digest of the catalog's kind, address, name and warehouse, and of
+/// the table's name.
+type TableKey = [u8; 16];
 
 /// Everything seen.
 #[derive(Debug, Default)]
@@ -58,21 +64,48 @@ pub struct Index {
     /// Who names a table, the eldest first: one tree, because a tree of its own for each table would have room for eleven rivals.
     tables: BTreeMap<(TableKey, Age), Key>,
     /// Pipelines that came, changed or went since they were last told.
-    touched: Vec<Key>,
+    touched: Vec<(Key, Option<Touched>)>,
     /// Objects that cannot be decoded, with the kind, and why.
     undecodable: BTreeMap<(String, Key), String>,
 }
 
-/// When an object was made, and its uid for those made within one second.
-type Age = (String, String);
+/// When an object was made, in seconds, and its uid for those made within one of them.
+type Age = (i64, String);
+
+/// Before anything was made.
+const ELDEST: Age = (i64::MIN, String::new());
 
 #[derive(Debug)]
 struct Seen {
-    object: Arc<IngestionPipeline>,
+    /// The same one while only status and version change.
+    kept: Arc<Kept>,
     table: TableKey,
     age: Age,
+    /// Whether its status says that rows are read and committed.
+    ready: bool,
     /// What was decided last.
     decided: Option<Arc<Decided>>,
+}
+
+/// A pipeline that came or changed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Touched {
+    /// What it asks for.
+    pub kept: Arc<Kept>,
+    /// The version of the object.
+    pub version: String,
+    /// Its status.
+    pub status: Option<IngestionPipelineStatus>,
+}
+
+impl From<IngestionPipeline> for Touched {
+    fn from(object: IngestionPipeline) -> Self {
+        Self {
+            kept: Arc::new(Kept::of(&object)),
+            version: object.metadata.resource_version.unwrap_or_default(),
+            status: object.status,
+        }
+    }
 }
 
 /// What was decided about a pipeline, as far as its pool needs it.
@@ -97,39 +130,46 @@ pub struct Rival {
 
 impl Index {
     /// A pipeline that is there. A change of its status alone is a reason to look at nothing.
-    pub fn apply_pipeline(&mut self, mut object: IngestionPipeline) -> Vec<Task> {
-        object.metadata.managed_fields = None;
-        object.metadata.annotations = None;
+    pub fn apply_pipeline(&mut self, object: IngestionPipeline) -> Vec<Task> {
         let key = key_of(&object);
-        self.touched.push(key.clone());
         self.undecodable
             .remove(&(IngestionPipeline::KIND.to_owned(), key.clone()));
+        let tasks = self.take_in(&key, &object);
+        let touched = self.pipelines.get(&key).map(|seen| Touched {
+            kept: Arc::clone(&seen.kept),
+            version: object.metadata.resource_version.unwrap_or_default(),
+            status: object.status,
+        });
+        self.touched.push((key, touched));
+        tasks
+    }
+
+    fn take_in(&mut self, key: &Key, object: &IngestionPipeline) -> Vec<Task> {
+        let ready = object.status.as_ref().is_some_and(says_ready);
+        let kept = Kept::of(object);
+        if let Some(known) = self.pipelines.get_mut(key)
+            && *known.kept == kept
+        {
+            known.ready = ready;
+            return Vec::new();
+        }
         let seen = Seen {
             table: table_key(&object.spec.sink),
-            age: age_of(&object),
-            object: Arc::new(object),
+            age: age_of(object),
+            kept: Arc::new(kept),
+            ready,
             decided: None,
         };
-        let Some(before) = self.pipelines.remove(&key) else {
-            let mut tasks = self.enter(&key, seen);
-            tasks.push(Task::Namespace(key.namespace));
+        let Some(before) = self.pipelines.remove(key) else {
+            let mut tasks = self.enter(key, seen);
+            tasks.push(Task::Namespace(key.namespace.clone()));
             return tasks;
         };
-        if before.object.uid() != seen.object.uid() {
-            let mut tasks = self.leave(&key, &before);
-            tasks.extend(self.enter(&key, seen));
-            return unique(tasks);
-        }
-        let same = is_same(&before.object, &seen.object);
-        let mut tasks = self.leave(&key, &before);
-        tasks.extend(self.enter(
-            &key,
-            Seen {
-                decided: before.decided,
-                ..seen
-            },
-        ));
-        if same { Vec::new() } else { unique(tasks) }
+        let same_uid = before.kept.uid == seen.kept.uid;
+        let mut tasks = self.leave(key, &before);
+        let decided = before.decided.filter(|_| same_uid);
+        tasks.extend(self.enter(key, Seen { decided, ..seen }));
+        unique(tasks)
     }
 
     /// A pipeline that is gone.
@@ -139,7 +179,7 @@ impl Index {
         let Some(seen) = self.pipelines.remove(key) else {
             return Vec::new();
         };
-        self.touched.push(key.clone());
+        self.touched.push((key.clone(), None));
         let mut tasks = self.leave(key, &seen);
         tasks.extend([
             Task::Pipeline(key.clone()),
@@ -151,7 +191,7 @@ impl Index {
     /// Those that name its table have to be looked at when it comes or goes, and its pool.
     fn leave(&mut self, key: &Key, seen: &Seen) -> Vec<Task> {
         let mut tasks = Vec::new();
-        self.tables.remove(&(seen.table.clone(), seen.age.clone()));
+        self.tables.remove(&(seen.table, seen.age.clone()));
         tasks.extend(self.naming(&seen.table).cloned().map(Task::Pipeline));
         let pool = seen.decided.as_ref().and_then(|decided| decided.pool());
         tasks.extend(
@@ -163,8 +203,8 @@ impl Index {
     }
 
     fn enter(&mut self, key: &Key, seen: Seen) -> Vec<Task> {
-        let named = (seen.table.clone(), seen.age.clone());
-        self.tables.insert(named, key.clone());
+        self.tables
+            .insert((seen.table, seen.age.clone()), key.clone());
         let rivals = self.naming(&seen.table).cloned();
         let tasks = rivals.map(Task::Pipeline).collect();
         self.pipelines.insert(key.clone(), seen);
@@ -173,8 +213,7 @@ impl Index {
 
     /// Who names a table, the eldest first.
     fn naming<'a>(&'a self, table: &'a TableKey) -> impl Iterator<Item = &'a Key> {
-        let from = (table.clone(), Age::default());
-        let all = self.tables.range(from..);
+        let all = self.tables.range((*table, ELDEST)..);
         all.take_while(move |((named, _), _)| named == table)
             .map(|(_, key)| key)
     }
@@ -201,21 +240,27 @@ impl Index {
         unique(pools.into_iter().flatten().map(Task::Pool).collect())
     }
 
-    /// The pipelines that came, changed or went since this was last asked, as they are now.
-    pub fn take_touched(&mut self) -> Vec<(Key, Option<Arc<IngestionPipeline>>)> {
-        let touched = std::mem::take(&mut self.touched).into_iter();
-        touched
-            .map(|key| {
-                let object = self.pipeline(&key);
-                (key, object)
-            })
-            .collect()
+    /// What came, changed or went since this was last asked, one after the other.
+    pub fn take_touched(&mut self) -> Vec<(Key, Option<Touched>)> {
+        std::mem::take(&mut self.touched)
     }
 
-    /// A pipeline.
+    /// A pipeline, with no more of its status than the table's UUID.
     #[must_use]
-    pub fn pipeline(&self, key: &Key) -> Option<Arc<IngestionPipeline>> {
-        self.pipelines.get(key).map(|seen| Arc::clone(&seen.object))
+    pub fn pipeline(&self, key: &Key) -> Option<IngestionPipeline> {
+        Some(self.kept(key)?.whole(key))
+    }
+
+    /// What is kept of a pipeline.
+    #[must_use]
+    pub fn kept(&self, key: &Key) -> Option<&Arc<Kept>> {
+        self.pipelines.get(key).map(|seen| &seen.kept)
+    }
+
+    /// Whether its status says that rows are read and committed: what is known of it until its workers have been asked.
+    #[must_use]
+    pub fn says_ready(&self, key: &Key) -> bool {
+        self.pipelines.get(key).is_some_and(|seen| seen.ready)
     }
 
     /// What was decided about it last.
@@ -225,8 +270,8 @@ impl Index {
     }
 
     /// All pipelines.
-    pub fn pipelines(&self) -> impl Iterator<Item = (&Key, &Arc<IngestionPipeline>)> {
-        self.pipelines.iter().map(|(key, seen)| (key, &seen.object))
+    pub fn pipelines(&self) -> impl Iterator<Item = (&Key, &Arc<Kept>)> {
+        self.pipelines.iter().map(|(key, seen)| (key, &seen.kept))
     }
 
     /// The pipelines of a namespace.
@@ -247,9 +292,9 @@ impl Index {
     pub fn pipelines_of<'a>(
         &'a self,
         namespace: &'a str,
-    ) -> impl Iterator<Item = (&'a Key, &'a Arc<IngestionPipeline>)> {
+    ) -> impl Iterator<Item = (&'a Key, &'a Arc<Kept>)> {
         let own = self.of_namespace(namespace);
-        own.filter_map(|key| Some((key, &self.pipelines.get(key)?.object)))
+        own.filter_map(|key| Some((key, self.kept(key)?)))
     }
 
     /// The labels of a namespace.
@@ -268,7 +313,7 @@ impl Index {
     /// or an elder pipeline with its table.
     #[must_use]
     pub fn hindrance(&self, key: &Key) -> Option<Trouble> {
-        let labels = self.pipelines.get(key)?.object.labels();
+        let labels = &self.kept(key)?.labels;
         let of_namespace = self.namespace_labels(&key.namespace);
         let mut unread = self.unread_policies.values();
         let unread = unread.find(|policy| policy.selects(labels, &of_namespace));
@@ -287,19 +332,12 @@ impl Index {
     #[must_use]
     pub fn rival(&self, key: &Key) -> Option<Rival> {
         let seen = self.pipelines.get(key)?;
-        let shared = |object: &IngestionPipeline| object.spec.sink.shared == Some(true);
+        let shared = |elder: &Key| self.kept(elder).is_some_and(|elder| elder.shared);
         let elders = self.naming(&seen.table).take_while(|elder| *elder != key);
-        let mut rivals = elders.filter(|elder| {
-            let both = self
-                .pipelines
-                .get(*elder)
-                .is_some_and(|elder| shared(&elder.object))
-                && shared(&seen.object);
-            !both
-        });
+        let mut rivals = elders.filter(|elder| !(seen.kept.shared && shared(elder)));
         rivals.next().map(|elder| Rival {
             key: elder.clone(),
-            table: seen.object.spec.sink.table.clone(),
+            table: seen.kept.table.clone(),
         })
     }
 
@@ -309,16 +347,16 @@ impl Index {
         let owner = Owner::Pool(pool.clone());
         let present: BTreeSet<&String> = self
             .workers_of(&owner)
-            .flat_map(|(_, workers)| workers.entries.keys())
+            .flat_map(|(_, workers)| workers.entries.uids())
             .collect();
         let members = self.of_namespace(&pool.namespace).filter_map(|key| {
             let seen = self.pipelines.get(key)?;
-            let uid = seen.object.uid()?;
+            let uid = &seen.kept.uid;
             let belongs = match &seen.decided {
                 Some(decided) => decided.pool() == Some(pool),
-                None => present.contains(&uid),
+                None => present.contains(uid),
             };
-            belongs.then(|| (key.clone(), uid, seen.decided.clone()))
+            belongs.then(|| (key.clone(), uid.clone(), seen.decided.clone()))
         });
         members.collect()
     }
@@ -357,29 +395,30 @@ fn key_of(object: &IngestionPipeline) -> Key {
 
 fn age_of(object: &IngestionPipeline) -> Age {
     let made = object.metadata.creation_timestamp.as_ref();
-    let made = made.map(|time| time.0.to_string()).unwrap_or_default();
-    (made, object.uid().unwrap_or_default())
+    let made_s = made.map_or(i64::MIN, |time| time.0.as_second());
+    (made_s, object.uid().unwrap_or_default())
 }
 
 fn table_key(sink: &SinkSpec) -> TableKey {
     let catalog = &sink.catalog;
-    (
-        catalog.kind.to_string(),
-        catalog.uri.trim_end_matches('/').to_owned(),
-        catalog.name.clone().unwrap_or_default(),
-        catalog.warehouse.clone().unwrap_or_default(),
-        sink.table.clone(),
-    )
+    let kind = catalog.kind.to_string();
+    let mut digest = Sha256::new();
+    for part in [
+        kind.as_str(),
+        catalog.uri.trim_end_matches('/'),
+        catalog.name.as_deref().unwrap_or_default(),
+        catalog.warehouse.as_deref().unwrap_or_default(),
+        &sink.table,
+    ] {
+        digest.update([part.as_bytes(), &[0]].concat());
+    }
+    let digest = digest.finalize();
+    digest[..16].try_into().expect("the digest has 32 bytes")
 }
 
-/// Whether two versions of a pipeline ask for the same: all but the status.
-fn is_same(a: &IngestionPipeline, b: &IngestionPipeline) -> bool {
-    a.spec == b.spec
-        && a.metadata.labels == b.metadata.labels
-        && a.metadata.deletion_timestamp == b.metadata.deletion_timestamp
-        && a.metadata.generation == b.metadata.generation
-        && a.status.as_ref().and_then(|status| status.table_uuid)
-            == b.status.as_ref().and_then(|status| status.table_uuid)
+fn says_ready(status: &IngestionPipelineStatus) -> bool {
+    let ready = condition(status, "Ready");
+    ready.is_some_and(|ready| ready.status == ConditionStatus::True)
 }
 
 /// The pool that a pipeline joins by what its pods are like.
@@ -473,8 +512,17 @@ spec:
             [tasks(&["a"]), vec![namespace.clone()]].concat()
         );
         object.status = Some(serde_yaml::from_str("{lag: '0'}").unwrap());
+        object.metadata.resource_version = Some("2".into());
+        let before = Arc::clone(index.kept(&key("a")).unwrap());
+        index.take_touched();
         assert_eq!(index.apply_pipeline(object.clone()), []);
-        assert_eq!(index.pipeline(&key("a")).unwrap().status, object.status);
+        let touched = Touched {
+            kept: Arc::clone(&before),
+            version: "2".into(),
+            status: object.status.clone(),
+        };
+        assert_eq!(index.take_touched(), [(key("a"), Some(touched))]);
+        assert!(Arc::ptr_eq(&before, index.kept(&key("a")).unwrap()));
         object.spec.suspend = Some(true);
         assert_eq!(index.apply_pipeline(object), tasks(&["a"]));
         assert_eq!(
@@ -484,12 +532,22 @@ spec:
         assert_eq!(index.delete_pipeline(&key("a")), []);
     }
 
+    /// What is decided about is what was seen, but for what no decision is about.
     #[test]
-    fn managed_fields_are_not_kept() {
+    fn what_decisions_are_about_is_kept() {
         let mut index = Index::default();
-        index.apply_pipeline(pipeline("a", "annotations: {long: text}"));
-        let kept = &index.pipeline(&key("a")).unwrap().metadata;
-        assert_eq!((&kept.managed_fields, &kept.annotations), (&None, &None));
+        let mut object = pipeline(
+            "a",
+            "labels: {team: x}\n  generation: 4\n  annotations: {long: text}---suspend: true",
+        );
+        let seen = "{lag: '0', tableUuid: 0c5e1a3e-6c1c-4d57-a4d8-3d1d5b7f5a10}";
+        object.status = serde_yaml::from_str(seen).unwrap();
+        index.apply_pipeline(object.clone());
+        object.metadata.managed_fields = None;
+        object.metadata.annotations = None;
+        object.metadata.creation_timestamp = None;
+        object.status.as_mut().unwrap().lag = None;
+        assert_eq!(index.pipeline(&key("a")), Some(object));
     }
 
     #[test]
@@ -605,7 +663,7 @@ spec:
             replicas: 1,
             memory_budget_bytes: 1,
             suspend: false,
-            secrets: BTreeSet::new(),
+            secrets: Vec::new(),
             table_uuid: None,
         })
     }
@@ -644,7 +702,7 @@ spec:
         );
         index.apply_child(&key("small-tidemark-0"), child, |workers| {
             let entries = ["uid-a", "uid-b", "gone"].map(|uid| (uid.to_owned(), entry("1")));
-            workers.entries = Arc::new(BTreeMap::from(entries));
+            workers.entries.set(BTreeMap::from(entries));
         });
         index.set_decided(&key("b"), Decided::default());
         index.set_decided(&key("c"), member("1"));
@@ -679,7 +737,12 @@ spec:
         // What the watch says late of what was written since.
         assert_eq!(apply(4, "0"), []);
         assert_eq!(
-            index.workers(&workers).unwrap().children[&Kind::Deployment].hash,
+            index
+                .workers(&workers)
+                .unwrap()
+                .child(Kind::Deployment)
+                .unwrap()
+                .hash,
             "1"
         );
         assert_eq!(

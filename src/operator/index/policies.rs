@@ -99,7 +99,7 @@ impl Index {
         let none = Labels::new();
         let those = self.pipelines.iter().filter(|(key, seen)| {
             let of_namespace = self.namespaces.get(&key.namespace).unwrap_or(&none);
-            meant(seen.object.labels(), of_namespace)
+            meant(&seen.kept.labels, of_namespace)
         });
         those.map(|(key, _)| Task::Pipeline(key.clone())).collect()
     }

@@ -31,20 +31,87 @@ pub struct ChildSeen {
 pub struct WorkersSeen {
     /// Whose they are.
     pub owner: Option<Owner>,
-    /// By kind.
-    pub children: BTreeMap<Kind, ChildSeen>,
-    /// What the `ConfigMap` holds, by uid.
-    pub entries: Arc<BTreeMap<String, Arc<Entry>>>,
+    /// In the order of their kinds: they are few, and a tree has room for eleven.
+    pub children: Vec<(Kind, ChildSeen)>,
+    /// What the `ConfigMap` holds.
+    pub entries: Entries,
     /// How the Deployment stands.
     pub deployment: DeploymentSeen,
 }
 
 impl WorkersSeen {
+    /// The child of a kind.
+    #[must_use]
+    pub fn child(&self, kind: Kind) -> Option<&ChildSeen> {
+        let place = self.place(kind).ok()?;
+        Some(&self.children[place].1)
+    }
+
+    /// A child that is there, or gone.
+    pub(super) fn set_child(&mut self, kind: Kind, seen: Option<ChildSeen>) {
+        match (self.place(kind), seen) {
+            (Ok(place), Some(seen)) => self.children[place].1 = seen,
+            (Err(place), Some(seen)) => {
+                self.children.reserve_exact(1);
+                self.children.insert(place, (kind, seen));
+            }
+            (Ok(place), None) => drop(self.children.remove(place)),
+            (Err(_), None) => {}
+        }
+    }
+
+    fn place(&self, kind: Kind) -> Result<usize, usize> {
+        self.children.binary_search_by_key(&kind, |(kind, _)| *kind)
+    }
+
     /// When one of the children was last changed, and how the pipelines were then.
     #[must_use]
     pub fn changed(&self) -> Option<Changed> {
-        let changed = self.children.values().filter_map(|child| child.changed);
+        let changed = self.children.iter().filter_map(|(_, child)| child.changed);
         changed.max_by_key(|changed| changed.at_us)
+    }
+}
+
+/// What a `ConfigMap` holds of the pipelines: a list, because most hold one and a tree has room for eleven.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Entries {
+    /// In the order of their uids.
+    by_uid: Arc<[(String, Arc<Entry>)]>,
+}
+
+impl Entries {
+    /// What is held of a pipeline.
+    #[must_use]
+    pub fn get(&self, uid: &str) -> Option<&Arc<Entry>> {
+        let found = self.by_uid.binary_search_by(|(one, _)| (**one).cmp(uid));
+        Some(&self.by_uid[found.ok()?].1)
+    }
+
+    /// Whether a pipeline is held.
+    #[must_use]
+    pub fn contains(&self, uid: &str) -> bool {
+        self.get(uid).is_some()
+    }
+
+    /// The uids of the pipelines that are held.
+    pub fn uids(&self) -> impl Iterator<Item = &String> {
+        self.by_uid.iter().map(|(uid, _)| uid)
+    }
+
+    /// Takes over what is held now. What is as before stays where it is.
+    pub fn set(&mut self, entries: BTreeMap<String, Arc<Entry>>) {
+        let same = self.by_uid.iter().map(|(uid, entry)| (uid, entry));
+        if !same.eq(&entries) {
+            *self = entries.into();
+        }
+    }
+}
+
+impl From<BTreeMap<String, Arc<Entry>>> for Entries {
+    fn from(entries: BTreeMap<String, Arc<Entry>>) -> Self {
+        Self {
+            by_uid: entries.into_iter().collect(),
+        }
     }
 }
 

@@ -160,7 +160,7 @@ impl Reconciler {
             let state = self.fleet.lock();
             let mut elsewhere = state.index.all_workers_of(&key.namespace);
             let runs = elsewhere.any(|(_, workers)| {
-                workers.owner.as_ref() != Some(&owner) && workers.entries.contains_key(uid)
+                workers.owner.as_ref() != Some(&owner) && workers.entries.contains(uid)
             });
             (state.index.workers_of(&owner).next().is_some(), runs)
         };
@@ -176,8 +176,7 @@ impl Reconciler {
     fn left_elsewhere(&self, uid: &str, workers: &Workers) -> Vec<Task> {
         let state = self.fleet.lock();
         let all = state.index.all_workers_of(&workers.key.namespace);
-        let others =
-            all.filter(|(key, seen)| **key != workers.key && seen.entries.contains_key(uid));
+        let others = all.filter(|(key, seen)| **key != workers.key && seen.entries.contains(uid));
         others
             .filter_map(|(_, seen)| seen.owner.clone())
             .map(Task::from)
@@ -258,7 +257,7 @@ impl Reconciler {
         let report = Report {
             uid: uid_of(pipeline),
             workers: workers.cloned(),
-            reconciled,
+            reconciled: Arc::new(reconciled),
         };
         self.fleet.report(key, report);
     }

@@ -39,13 +39,11 @@ impl Reconciler {
     fn sharers(&self, pool: &PoolKey, owner: &Owner) -> Option<BTreeMap<String, Sharer>> {
         let state = self.fleet.lock();
         let with = |uid: &str| {
-            let mut present = state
-                .index
-                .workers_of(owner)
-                .filter(|(_, workers)| workers.entries.contains_key(uid));
-            present
-                .next()
-                .map(|(key, workers)| (key.name.clone(), Arc::clone(&workers.entries[uid])))
+            let mut present = state.index.workers_of(owner);
+            present.find_map(|(key, workers)| {
+                let entry = workers.entries.get(uid)?;
+                Some((key.name.clone(), Arc::clone(entry)))
+            })
         };
         let mut sharers = BTreeMap::new();
         for (key, uid, decided) in state.index.pool_members(pool) {
@@ -62,13 +60,13 @@ impl Reconciler {
         }
         // One that has left stays until its new workers have it.
         for (key, pipeline) in state.index.pipelines_of(&pool.namespace) {
-            let uid = uid_of(pipeline);
+            let uid = pipeline.uid.clone();
             let Some((name, entry)) = with(&uid).filter(|_| !sharers.contains_key(&uid)) else {
                 continue;
             };
             let mut all = state.index.all_workers_of(&pool.namespace);
             let moved = all.any(|(_, workers)| {
-                workers.owner.as_ref() != Some(owner) && workers.entries.contains_key(&uid)
+                workers.owner.as_ref() != Some(owner) && workers.entries.contains(&uid)
             });
             if !moved {
                 sharers.insert(

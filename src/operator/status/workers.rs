@@ -79,6 +79,7 @@ impl Workers {
                     since_us: now_us,
                     heard: None,
                 };
+                self.by_name.reserve_exact(1);
                 self.by_name.insert(place, ((*name).to_owned(), worker));
             }
         }

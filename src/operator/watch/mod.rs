@@ -6,11 +6,11 @@
 use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource,
-    api::{DynamicObject, PartialObjectMeta},
-    core::{ApiResource, DeserializeGuard, GroupVersionKind},
+    api::PartialObjectMeta,
+    core::{ApiResource, GroupVersionKind},
     runtime::{WatchStreamExt, watcher, watcher::Event},
 };
 use serde::de::DeserializeOwned;
@@ -24,15 +24,16 @@ use super::{
     index::Index,
     policy::ReadPolicy,
 };
-use crate::api::pipeline::IngestionPipeline;
 
 mod objects;
+mod pruned;
 
 use objects::{
-    Deployment, Pod, all_namespaces, all_pods, config_maps, deployments, disruption_budgets,
-    key_of, network_policies, pipelines, policies,
+    ConfigMap, Deployment, Pod, all_namespaces, all_pods, config_maps, deployments,
+    disruption_budgets, key_of, network_policies, pipelines, policies,
 };
 pub(super) use objects::{content_of, take_written};
+use pruned::{Pruned, ReadPipeline};
 
 /// How one kind goes into the index.
 struct Intake<K> {
@@ -43,8 +44,8 @@ struct Intake<K> {
     known: fn(&Index) -> Vec<Key>,
 }
 
-/// How many objects come at once when everything is listed. A page is decoded whole, managed fields and all, some 40 KB for an
-/// object; six kinds are listed at the same time.
+/// How many objects come at once when everything is listed. The text of a page is in memory whole, some 6 KB for an object; six
+/// kinds are listed at the same time.
 const PAGE: u32 = 250;
 
 /// Watches everything until the fleet ends. `namespaces`: where pipelines are looked for; everywhere where there are none.
@@ -74,14 +75,14 @@ pub(super) fn watch_all(client: &Client, namespaces: &[String], fleet: &Arc<Flee
     ));
     for scope in scopes {
         watch(
-            scoped::<DeserializeGuard<IngestionPipeline>>(client, scope),
+            scoped::<ReadPipeline>(client, scope),
             clusterwide.clone(),
             pipelines(),
             scope,
             fleet,
         );
         watch(
-            scoped::<ConfigMap>(client, scope),
+            dynamic::<ConfigMap>(client, scope, &resource(Kind::ConfigMap)),
             ours.clone(),
             config_maps(),
             scope,
@@ -103,9 +104,9 @@ pub(super) fn watch_all(client: &Client, namespaces: &[String], fleet: &Arc<Flee
             scope,
             fleet,
         );
-        let budgets = dynamic::<DynamicObject>(client, scope, &resource(Kind::PodDisruptionBudget));
+        let budgets = dynamic::<Pruned>(client, scope, &resource(Kind::PodDisruptionBudget));
         watch(budgets, ours.clone(), disruption_budgets(), scope, fleet);
-        let policies = dynamic::<DynamicObject>(client, scope, &resource(Kind::NetworkPolicy));
+        let policies = dynamic::<Pruned>(client, scope, &resource(Kind::NetworkPolicy));
         watch(policies, ours.clone(), network_policies(), scope, fleet);
     }
 }

@@ -1,20 +1,25 @@
 //! The objects that are watched: what of each is kept, and how it goes into the index.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     ResourceExt,
-    api::{DynamicObject, Object, ObjectMeta, PartialObjectMeta},
-    core::DeserializeGuard,
+    api::{DynamicObject, ObjectMeta, PartialObjectMeta},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use sha2::{Digest, Sha256};
 use tracing::warn;
 
-use super::Intake;
+use super::{
+    Intake,
+    pruned::{Pruned, ReadPipeline},
+};
 use crate::{
-    api::{pipeline::IngestionPipeline, quantity::parse_instant_us},
+    api::quantity::parse_instant_us,
     operator::{
         Key, Owner, PoolKey, Task,
         apply::{CHANGED_AT, WAS_READY},
@@ -24,16 +29,19 @@ use crate::{
     },
 };
 
-/// Deployments, pruned.
-pub(super) type Deployment = Object<DeploymentSpec, DeploymentStatus>;
+/// Config maps with what they hold.
+pub(super) type ConfigMap = Pruned<IgnoredAny, IgnoredAny, BTreeMap<String, String>>;
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+/// Deployments: how many pods there are to be, and are.
+pub(super) type Deployment = Pruned<DeploymentSpec, DeploymentStatus>;
+
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct DeploymentSpec {
     #[serde(default)]
     replicas: u32,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct DeploymentStatus {
     observed_generation: i64,
@@ -42,13 +50,10 @@ pub(super) struct DeploymentStatus {
     ready_replicas: u32,
 }
 
-/// Pods, pruned.
-pub(super) type Pod = Object<PodSpec, PodStatus>;
+/// Pods: where they are and how they stand.
+pub(super) type Pod = Pruned<IgnoredAny, PodStatus>;
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct PodSpec {}
-
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodStatus {
     #[serde(rename = "podIP")]
@@ -57,7 +62,7 @@ pub(super) struct PodStatus {
     container_statuses: Vec<ContainerStatus>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PodCondition {
     #[serde(rename = "type")]
@@ -67,19 +72,19 @@ pub(super) struct PodCondition {
     message: String,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ContainerStatus {
     state: ContainerState,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ContainerState {
     waiting: Option<ContainerWaiting>,
 }
 
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ContainerWaiting {
     reason: String,
@@ -93,13 +98,16 @@ pub(super) fn key_of(meta: &ObjectMeta) -> Key {
     )
 }
 
-pub(super) fn pipelines() -> Intake<DeserializeGuard<IngestionPipeline>> {
+pub(super) fn pipelines() -> Intake<ReadPipeline> {
     const KIND: &str = "IngestionPipeline";
     Intake {
         kind: KIND,
-        apply: |index, object| match object.0 {
-            Ok(pipeline) => index.apply_pipeline(pipeline),
-            Err(invalid) => pass_over(index, KIND, &invalid.metadata, invalid.error),
+        apply: |index, object| {
+            let key = key_of(&object.metadata);
+            match object.whole() {
+                Ok(pipeline) => index.apply_pipeline(pipeline),
+                Err(error) => pass_over(index, KIND, key, error),
+            }
         },
         delete: Index::delete_pipeline,
         known: |index| index.pipelines().map(|(key, _)| key.clone()).collect(),
@@ -131,8 +139,7 @@ pub(super) fn policies() -> Intake<ReadPolicy> {
     }
 }
 
-fn pass_over(index: &mut Index, kind: &str, meta: &ObjectMeta, error: String) -> Vec<Task> {
-    let key = key_of(meta);
+fn pass_over(index: &mut Index, kind: &str, key: Key, error: String) -> Vec<Task> {
     warn!(kind, object = %key, error, "an object cannot be decoded and is passed over; what was known of it stays in force");
     index.undecodable(kind, key, error);
     Vec::new()
@@ -163,13 +170,10 @@ pub(super) fn config_maps() -> Intake<ConfigMap> {
 }
 
 fn take_config_map(index: &mut Index, object: ConfigMap) -> Vec<Task> {
-    let data = object.data.unwrap_or_default();
-    let child = child_of(Kind::ConfigMap, &object.metadata, content_of_data(&data));
-    index.apply_child(&key_of(&object.metadata), child, |workers| {
-        let entries = entries(&data);
-        if *workers.entries != entries {
-            workers.entries = Arc::new(entries);
-        }
+    let Pruned { metadata, data, .. } = object;
+    let child = child_of(Kind::ConfigMap, &metadata, content_of_data(&data));
+    index.apply_child(&key_of(&metadata), child, |workers| {
+        workers.entries.set(entries(&data));
     })
 }
 
@@ -193,7 +197,7 @@ pub(super) fn deployments() -> Intake<Deployment> {
 
 fn take_deployment(index: &mut Index, object: Deployment) -> Vec<Task> {
     let meta = &object.metadata;
-    let status = object.status.unwrap_or_default();
+    let status = object.status;
     let wanted = object.spec.replicas;
     let current = status.observed_generation >= meta.generation.unwrap_or_default();
     let deployment = DeploymentSeen {
@@ -211,10 +215,10 @@ fn take_deployment(index: &mut Index, object: Deployment) -> Vec<Task> {
     )
 }
 
-pub(super) fn disruption_budgets() -> Intake<DynamicObject> {
+pub(super) fn disruption_budgets() -> Intake<Pruned> {
     Intake {
         kind: "PodDisruptionBudget",
-        apply: |index, object| take_disruption_budget(index, &object),
+        apply: |index, object| take_disruption_budget(index, &object.metadata),
         delete: |index, key| index.delete_child(key, Kind::PodDisruptionBudget),
         known: |index| {
             index
@@ -225,16 +229,15 @@ pub(super) fn disruption_budgets() -> Intake<DynamicObject> {
     }
 }
 
-fn take_disruption_budget(index: &mut Index, object: &DynamicObject) -> Vec<Task> {
-    let meta = &object.metadata;
+fn take_disruption_budget(index: &mut Index, meta: &ObjectMeta) -> Vec<Task> {
     let child = child_of(Kind::PodDisruptionBudget, meta, generation(meta));
     index.apply_child(&key_of(meta), child, |_| ())
 }
 
-pub(super) fn network_policies() -> Intake<DynamicObject> {
+pub(super) fn network_policies() -> Intake<Pruned> {
     Intake {
         kind: "NetworkPolicy",
-        apply: |index, object| take_network_policy(index, &object),
+        apply: |index, object| take_network_policy(index, &object.metadata),
         delete: |index, key| index.set_network_policy(&key.namespace, None),
         known: |index| {
             index
@@ -245,8 +248,7 @@ pub(super) fn network_policies() -> Intake<DynamicObject> {
     }
 }
 
-fn take_network_policy(index: &mut Index, object: &DynamicObject) -> Vec<Task> {
-    let meta = &object.metadata;
+fn take_network_policy(index: &mut Index, meta: &ObjectMeta) -> Vec<Task> {
     let (_, _, seen) = child_of(Kind::NetworkPolicy, meta, generation(meta));
     if key_of(meta).name != NETWORK_POLICY {
         return Vec::new();
@@ -279,8 +281,8 @@ pub(in crate::operator) fn take_written(
     match kind {
         Kind::ConfigMap => decoded(object).map(|object| take_config_map(index, object)),
         Kind::Deployment => decoded(object).map(|object| take_deployment(index, object)),
-        Kind::PodDisruptionBudget => Some(take_disruption_budget(index, object)),
-        Kind::NetworkPolicy => Some(take_network_policy(index, object)),
+        Kind::PodDisruptionBudget => Some(take_disruption_budget(index, &object.metadata)),
+        Kind::NetworkPolicy => Some(take_network_policy(index, &object.metadata)),
     }
     .unwrap_or_default()
 }
@@ -298,9 +300,11 @@ pub(super) fn all_pods() -> Intake<Pod> {
 }
 
 fn pod_seen(pod: Pod) -> PodSeen {
-    let workers = pod.labels().get(WORKERS_LABEL).cloned().unwrap_or_default();
+    let labels = pod.metadata.labels.as_ref();
+    let workers = labels.and_then(|labels| labels.get(WORKERS_LABEL).cloned());
+    let workers = workers.unwrap_or_default();
     let leaving = pod.metadata.deletion_timestamp.is_some();
-    let status = pod.status.unwrap_or_default();
+    let status = pod.status;
     let condition = |kind: &str| {
         status
             .conditions

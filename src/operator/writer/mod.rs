@@ -85,7 +85,7 @@ pub struct Write {
 #[derive(Debug, Clone, PartialEq)]
 pub enum NewStatus {
     /// A pipeline's.
-    Pipeline(Box<IngestionPipelineStatus>),
+    Pipeline(Arc<IngestionPipelineStatus>),
     /// A gate's.
     Gate(FinalizationGateStatus),
     /// A policy's.
@@ -219,7 +219,11 @@ impl Writer {
                 }
                 continue;
             }
-            if let Err(wait) = budget.take(context.clock.monotonic()) {
+            let (leadership, now) = (&context.leadership, context.clock.monotonic());
+            budget.spent(leadership.saved_up_in(), now);
+            let taken = budget.take(now);
+            leadership.save_up_in(budget.full_in());
+            if let Err(wait) = taken {
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = context.clock.sleep(wait) => {}
