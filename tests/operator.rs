@@ -6,7 +6,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use tidemark::{api::EffectiveSpec, process::clock::Clock};
+use tidemark::{
+    api::{EffectiveSpec, quantity::parse_instant_us},
+    process::clock::Clock,
+};
 
 use crate::{
     resources::definitions,
@@ -372,7 +375,7 @@ fn leader_that_is_lost_is_followed_and_writes_nothing_more() {
     });
     let clock = Clock::system();
     first.signal(Signal::SIGSTOP);
-    let stopped = clock.monotonic();
+    let (stopped, began_us) = (clock.monotonic(), clock.now_us());
     stage.edit("orders", &delay(20));
     await_delay(&stage, "orders", 20);
     let taken_over = clock.monotonic().saturating_sub(stopped);
@@ -388,6 +391,12 @@ fn leader_that_is_lost_is_followed_and_writes_nothing_more() {
     assert_eq!(first.writes(), writes);
     let holder = stage.get("Lease", "tidemark").unwrap()["spec"]["holderIdentity"].clone();
     assert!(holder.as_str().unwrap().starts_with("second_"), "{holder}");
+    // What a leader has written counts for the next one.
+    stage.await_some("when all writes are saved up again", |stage| {
+        let lease = stage.get("Lease", "tidemark")?;
+        let at = &lease["metadata"]["annotations"]["tidemark.dev/statuses-saved-up-at"];
+        (parse_instant_us(at.as_str()?)? > began_us).then_some(())
+    });
     assert!(second.terminate().success());
     first.await_lead();
 }

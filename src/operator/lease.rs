@@ -10,7 +10,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -26,9 +29,14 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::{
-    process::clock::{Clock, jittered, micros},
+    api::quantity::{instant, parse_instant_us},
+    process::clock::{Clock, jittered, length, micros},
     sensor::chain,
 };
+
+/// The annotation of the Lease that says when as many writes of statuses are saved up again as there may be: the next leader goes on
+/// with what this one has left.
+const SAVED_UP_AT: &str = "tidemark.dev/statuses-saved-up-at";
 
 /// How long a lease lasts after its last renewal.
 const LASTS: Duration = Duration::from_secs(15);
@@ -81,6 +89,8 @@ struct Inner {
     clock: Clock,
     /// Until when, by the monotonic and by the wall time.
     until: Mutex<Option<(Duration, i64)>>,
+    /// When everything is saved up again that a leader may write, µs, by whatever this one and those before it have written.
+    saved_up_us: AtomicI64,
     leads: watch::Sender<bool>,
 }
 
@@ -100,9 +110,23 @@ impl Leadership {
             inner: Arc::new(Inner {
                 clock,
                 until: Mutex::new(None),
+                saved_up_us: AtomicI64::new(0),
                 leads: watch::Sender::new(false),
             }),
         }
+    }
+
+    /// Of a replica that leads for the next hour.
+    #[cfg(test)]
+    pub(super) fn held(clock: Clock) -> Self {
+        const HOUR: Duration = Duration::from_hours(1);
+        let until = (
+            clock.monotonic() + HOUR,
+            clock.now_us() + crate::process::clock::micros(HOUR),
+        );
+        let held = Self::none(clock);
+        held.set(Some(until));
+        held
     }
 
     /// Whether something may be started that takes at most `takes`: it ends while nobody else can lead.
@@ -122,6 +146,22 @@ impl Leadership {
         let left_us = wall_us.saturating_sub(clock.now_us());
         let by_wall = Duration::from_micros(u64::try_from(left_us).unwrap_or(0));
         monotonic.saturating_sub(clock.monotonic()).min(by_wall)
+    }
+
+    /// How long it takes until everything is saved up again that a leader may write.
+    #[must_use]
+    pub fn saved_up_in(&self) -> Duration {
+        let saved_up_us = self.inner.saved_up_us.load(Ordering::Relaxed);
+        length(saved_up_us.saturating_sub(self.inner.clock.now_us()))
+    }
+
+    /// This leader has written: so long does it take by now. The next one is told with the Lease.
+    pub fn save_up_in(&self, takes: Duration) {
+        self.saved_up(self.inner.clock.now_us().saturating_add(micros(takes)));
+    }
+
+    fn saved_up(&self, at_us: i64) {
+        self.inner.saved_up_us.fetch_max(at_us, Ordering::Relaxed);
     }
 
     /// Hears when the lead is won and lost. It may be told late that it is lost: [`Leadership::may_start`] never is.
@@ -330,6 +370,11 @@ impl Candidate {
         let version = lease.metadata.resource_version.clone().unwrap_or_default();
         let since = self.seen.as_ref().filter(|seen| seen.version == version);
         let at = since.map_or(at, |seen| seen.at);
+        let annotations = lease.metadata.annotations.as_ref();
+        let saved_up = annotations.and_then(|all| parse_instant_us(all.get(SAVED_UP_AT)?));
+        if let Some(at_us) = saved_up {
+            self.leadership.saved_up(at_us);
+        }
         let spec = lease.spec.as_ref();
         let holder = spec.and_then(|spec| spec.holder_identity.clone());
         let lasts = spec.and_then(|spec| spec.lease_duration_seconds);
@@ -351,11 +396,13 @@ impl Candidate {
         let seen = self.seen.as_ref();
         let transitions = seen.map_or(0, |seen| seen.transitions);
         let taken = step != Step::Renew;
+        let saved_up_us = self.leadership.inner.saved_up_us.load(Ordering::Relaxed);
         Lease {
             metadata: ObjectMeta {
                 name: Some(self.name.name.clone()),
                 namespace: Some(self.name.namespace.clone()),
                 resource_version: seen.map(|seen| seen.version.clone()),
+                annotations: Some([(SAVED_UP_AT.to_owned(), instant(saved_up_us))].into()),
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {

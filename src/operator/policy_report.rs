@@ -297,3 +297,45 @@ impl PolicyReports {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operator::counts::Counts;
+
+    /// The policies whose statuses would be written, by name.
+    fn said(reports: &PolicyReports) -> Vec<String> {
+        reports.say(&mut reports.lock());
+        let written = std::iter::from_fn(|| reports.context.writer.next());
+        let mut names: Vec<String> = written.map(|write| write.key.name).collect();
+        names.sort();
+        names
+    }
+
+    /// Two operators that look after other namespaces would write the opposite of each other into one status.
+    #[tokio::test]
+    async fn policy_that_selects_none_of_the_namespaces_is_counted_by_somebody_else() {
+        let clock = Clock::system();
+        let reports = PolicyReports::new(PolicyReportContext {
+            writer: Writer::new(Counts::default()),
+            leadership: Leadership::held(clock.clone()),
+            clock,
+        });
+        for (name, spec) in [
+            ("all", "{}"),
+            ("gold", "{namespaceSelector: {matchLabels: {tier: gold}}}"),
+        ] {
+            let text = format!(
+                "{{apiVersion: tidemark.dev/v1alpha1, kind: IngestionPolicy, metadata: {{name: {name}, uid: {name}, generation: 1}}, spec: {spec}}}"
+            );
+            reports.seen(serde_yaml::from_str(&text).unwrap());
+        }
+        let tier = |tier: &str| Labels::from([("tier".to_owned(), tier.to_owned())]);
+        reports.confine_to(Vec::new());
+        assert_eq!(said(&reports), [""; 0], "no namespace is known yet");
+        reports.confine_to(vec![tier("basic")]);
+        assert_eq!(said(&reports), ["all"]);
+        reports.confine_to(vec![tier("basic"), tier("gold")]);
+        assert_eq!(said(&reports), ["gold"], "and the other is under way");
+    }
+}

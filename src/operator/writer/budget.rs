@@ -51,6 +51,18 @@ impl Budget {
         }
     }
 
+    /// How long it takes until everything is saved up again.
+    pub(super) fn full_in(&self) -> Duration {
+        Duration::from_secs_f64((SAVED - self.saved.left).max(0.0) / REFILL_PER_SECOND)
+    }
+
+    /// What others have spent counts here as well: it takes so long at least until everything is saved up again.
+    pub(super) fn spent(&mut self, full_in: Duration, now: Duration) {
+        self.saved.fill(now);
+        let left = SAVED - full_in.as_secs_f64() * REFILL_PER_SECOND;
+        self.saved.left = self.saved.left.min(left.max(0.0));
+    }
+
     /// Takes one write, or says how long to wait for it.
     pub(super) fn take(&mut self, now: Duration) -> Result<(), Duration> {
         self.peak.fill(now);
@@ -127,6 +139,23 @@ mod tests {
         assert!((71_000..=72_001).contains(&hour), "{hour} in an hour");
         let second = most_within(&writes, Duration::from_secs(1));
         assert!((150..=166).contains(&second), "{second} in a second");
+    }
+
+    /// A leader that follows another one within the hour goes on with what that one has left.
+    #[test]
+    fn what_another_leader_has_spent_counts() {
+        let (mut first, mut second) = (Budget::new(Duration::ZERO), Budget::new(Duration::ZERO));
+        let mut writes = spend(&mut first, Duration::ZERO, Duration::from_mins(2));
+        let killed = Duration::from_mins(3);
+        let full_at = Duration::from_mins(2) + first.full_in();
+        second.spent(full_at.saturating_sub(killed), killed);
+        writes.extend(spend(&mut second, killed, Duration::from_mins(57)));
+        let hour = most_within(&writes, Duration::from_hours(1));
+        assert!((71_000..=72_001).contains(&hour), "{hour} in an hour");
+        // Its own are among it already.
+        let (before, now) = (second.full_in(), Duration::from_hours(1));
+        second.spent(before, now);
+        assert!(before.abs_diff(second.full_in()) < Duration::from_millis(1));
     }
 
     proptest! {
