@@ -56,7 +56,9 @@ impl Cluster {
             .rsplit_once(':')
             .map_or("", |(_, port)| port)
             .to_owned();
-        let api = Server::start("kube-apiserver", &data, &[&format!("etcd={port}")]);
+        // Where there is no network but loopback it finds no address of its own.
+        let flags = [&format!("etcd={port}"), "--advertise-address=127.0.0.1"];
+        let api = Server::start("kube-apiserver", &data, &flags);
         let cluster = Self {
             data,
             programs: programs.trim().into(),

@@ -27,7 +27,7 @@ use super::{
 };
 
 /// How many pods start at once: a large cluster has a node for each few.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 100;
 
 /// How long a pod takes from its end to its successor's first answer.
 const RESTART: Duration = Duration::from_secs(3);

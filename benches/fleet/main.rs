@@ -1,11 +1,12 @@
 //! The operator with thousands of pipelines: cold start, steady state, the turn of the hour, waves, a killed leader, readers.
 //!
 //! `cargo bench --bench fleet -- [--sizes 1000,10000] [--only cold,steady,hour,leader,polls,policy,upgrade] [--steady 300]
-//! [--takeover 10] [--store FOLDER] [--program tidemark]`. Real are etcd, the API server and the operator, which is the built program with the rights of
-//! the chart. No controller manager and no kubelet runs: children and pods are made beforehand, and what those two would do is done
-//! here. The workers are one server in this process that answers with the project's own types.
+//! [--takeover 10] [--store FOLDER] [--data FOLDER] [--program tidemark]`. Real are etcd, the API server and the operator, which is
+//! the built program with the rights of the chart. No controller manager and no kubelet runs: children and pods are made beforehand,
+//! and what those two would do is done here. The workers are one server in this process that answers with the project's own types.
 //!
 //! A store is kept in `--store` once it is filled, and filled stores are taken from there: making ten thousand pipelines takes long.
+//! The clusters run in `--data`, else below the target folder; etcd is told not to wait for the disk. `--only fill` measures nothing.
 
 #[expect(dead_code, reason = "each bench uses a part of it")]
 #[path = "../support/mod.rs"]
@@ -45,10 +46,16 @@ fn main() {
         "" => "1000,10000",
         sizes => sizes,
     };
-    let top = folder("fleet");
+    let top = match arguments.text("data") {
+        "" => folder("fleet"),
+        data => PathBuf::from(data),
+    };
     for size in sizes.split(',') {
         let size: usize = size.parse().expect("--sizes: numbers of pipelines");
         let folder = top.join(size.to_string());
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).expect("the data of an earlier run");
+        }
         // A runtime for each size: what follows a cluster ends with it.
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(run(size, &folder, &arguments));
@@ -65,12 +72,9 @@ async fn run(size: usize, folder: &Path, arguments: &Arguments) {
     let client = cluster.client().await;
     let workers = setup::workers(&client, &clock).await;
     assert_eq!(workers.all().len(), size, "pipelines that are there");
-    let began = clock.monotonic();
-    setup::tell(&client, &workers).await;
-    say(format!(
-        "statuses written in {:.0} s",
-        clock.monotonic().saturating_sub(began).as_secs_f64()
-    ));
+    if arguments.text("only") == "fill" {
+        return;
+    }
     tokio::spawn(workers::serve(listener, Arc::clone(&workers)));
     let seen = Seen::start(&client, clock.clone());
     let takeover = Duration::from_secs(arguments.number("takeover", 10));
@@ -121,21 +125,28 @@ async fn scenarios(bench: &Bench, only: &str) {
 async fn filled(size: usize, folder: &Path, arguments: &Arguments) -> Cluster {
     let kept = Some(arguments.text("store")).filter(|store| !store.is_empty());
     let kept = kept.map(|store| PathBuf::from(store).join(size.to_string()));
-    if let Some(kept) = kept.as_ref().filter(|kept| kept.exists()) {
-        copy(kept, folder);
-        return Cluster::start(folder);
+    let is_new = !kept.as_ref().is_some_and(|kept| kept.exists());
+    match &kept {
+        Some(kept) if !is_new => copy(kept, folder),
+        _ => std::fs::create_dir_all(folder).expect("a folder for a cluster"),
     }
-    std::fs::create_dir_all(folder).expect("a folder for a cluster");
     let cluster = Cluster::start(folder);
-    cluster.prepare();
     let (client, clock) = (cluster.client().await, Clock::system());
     let began = clock.monotonic();
-    setup::fill(&client, size).await;
-    say(format!(
-        "filled in {:.0} s",
-        clock.monotonic().saturating_sub(began).as_secs_f64()
-    ));
-    let Some(kept) = kept else { return cluster };
+    if is_new {
+        cluster.prepare();
+        setup::fill(&client, size).await;
+    }
+    let told = setup::tell(&client, &clock).await;
+    if is_new || told > 0 {
+        say(format!(
+            "filled in {:.0} s, {told} statuses among it",
+            clock.monotonic().saturating_sub(began).as_secs_f64()
+        ));
+    }
+    let Some(kept) = kept.filter(|_| is_new) else {
+        return cluster;
+    };
     drop((client, cluster));
     copy(folder, &kept);
     Cluster::start(folder)

@@ -13,7 +13,11 @@ use kube::{
 };
 use serde_json::{Value, json};
 use tidemark::{
-    api::{pipeline::IngestionPipeline, quantity::instant, status::IngestionPipelineStatus},
+    api::{
+        pipeline::IngestionPipeline,
+        quantity::{instant, parse_instant_us},
+        status::IngestionPipelineStatus,
+    },
     operator::{
         Key,
         apply::{self, Applier},
@@ -32,17 +36,20 @@ use tidemark::{
 
 use super::{
     cluster::{DEPLOYMENT, POD, SYSTEM, objects},
-    workers::{Worker, Workers, address, table_uuid},
+    workers::{HOUR_US, Worker, Workers, address, table_uuid},
 };
 
 /// How many namespaces they lie in.
 const NAMESPACES: usize = 50;
 
 /// How many are made at once.
-const AT_ONCE: usize = 24;
+const AT_ONCE: usize = 48;
 
 /// How long ago the children were last changed: long enough that no wave remembers it.
 const AGE: Duration = Duration::from_hours(48);
+
+/// How old a claim may be at the start: `maxDelay` of the manifests and what a run takes.
+const STANDS_US: i64 = 8 * HOUR_US + HOUR_US / 4;
 
 /// How often a call is repeated for which the API server had no time.
 const TRIES: u32 = 60;
@@ -322,8 +329,12 @@ pub(crate) async fn pod_starts(
     patient(|| api.patch_status(name, &usual, &patch)).await;
 }
 
-/// The workers of all pipelines that are there.
+/// The workers of all pipelines that are there, as their statuses say.
 pub(crate) async fn workers(client: &Client, clock: &Clock) -> Arc<Workers> {
+    workers_of(client, pipelines(client).await, clock).await
+}
+
+async fn workers_of(client: &Client, all: Vec<IngestionPipeline>, clock: &Clock) -> Arc<Workers> {
     let label = "app.kubernetes.io/component=worker";
     let ours = ListParams::default().labels(label);
     let maps: Api<ConfigMap> = Api::all(client.clone());
@@ -347,41 +358,71 @@ pub(crate) async fn workers(client: &Client, clock: &Clock) -> Arc<Workers> {
             )
         })
         .collect();
-    let api: Api<IngestionPipeline> = Api::all(client.clone());
-    let listed = api.list(&ListParams::default()).await;
-    let mut all: Vec<(Key, String)> = listed
-        .expect("all pipelines")
-        .iter()
-        .map(|pipeline| {
-            let namespace = pipeline.namespace().unwrap_or_default();
-            (
-                Key::new(&namespace, &pipeline.name_any()),
-                pipeline.uid().unwrap_or_default(),
-            )
-        })
-        .collect();
-    // The names end in the numbers, by which the addresses go.
-    all.sort_by(|one, other| one.0.name.cmp(&other.0.name));
-    let workers = all.into_iter().map(|(key, uid)| {
+    let claim_us = claim(&all).unwrap_or_else(|| first_us(clock));
+    let workers = all.into_iter().map(|pipeline| {
+        let key = Key::new(
+            &pipeline.namespace().unwrap_or_default(),
+            &pipeline.name_any(),
+        );
+        let uid = pipeline.uid().unwrap_or_default();
         let set = Key::new(&key.namespace, &dedicated_name(&key.name));
         let (runs, pod) = (loaded[&uid].clone(), pods[&set].clone());
         let table = table(&key);
         Worker::new(key, (uid, table), runs, pod)
     });
-    Arc::new(Workers::new(workers.collect(), clock.clone()))
+    Arc::new(Workers::new(workers.collect(), claim_us, clock.clone()))
 }
 
-/// Writes the statuses as the operator would: what it then derives is no news.
-pub(crate) async fn tell(client: &Client, workers: &Workers) {
-    let all = stream::iter(0..workers.all().len());
-    all.for_each_concurrent(AT_ONCE, |number| tell_one(client, workers, number))
-        .await;
+/// All pipelines, by the numbers that their names end in, as their addresses go.
+async fn pipelines(client: &Client) -> Vec<IngestionPipeline> {
+    let api: Api<IngestionPipeline> = Api::all(client.clone());
+    let listed = api.list(&ListParams::default()).await;
+    let mut all = listed.expect("all pipelines").items;
+    all.sort_by_key(ResourceExt::name_any);
+    all
 }
 
-async fn tell_one(client: &Client, workers: &Workers, number: usize) {
+/// The claim that all of them have.
+fn claim(all: &[IngestionPipeline]) -> Option<i64> {
+    let mut claims = all.iter().map(|pipeline| {
+        let claim = pipeline.status.as_ref()?.finalized_before.as_ref()?;
+        parse_instant_us(&claim.0)
+    });
+    let first = claims.next()??;
+    claims.all(|claim| claim == Some(first)).then_some(first)
+}
+
+/// The claim of a fleet that is made anew.
+fn first_us(clock: &Clock) -> i64 {
+    clock.now_us().div_euclid(HOUR_US) * HOUR_US - 6 * HOUR_US
+}
+
+/// Writes the statuses as the operator would, unless they are there and stand for long enough: what it then derives is no news.
+/// Says how many it has written.
+pub(crate) async fn tell(client: &Client, clock: &Clock) -> usize {
+    let all = pipelines(client).await;
+    let is_new = |claim_us: i64| claim_us > clock.now_us() - STANDS_US;
+    if claim(&all).is_some_and(is_new) {
+        return 0;
+    }
+    let number = all.len();
+    // Without what was claimed before, whoever lists the workers finds them at the first claim.
+    let bare = |mut pipeline: IngestionPipeline| {
+        pipeline.status = None;
+        pipeline
+    };
+    let workers = workers_of(client, all.iter().cloned().map(bare).collect(), clock).await;
+    let each = stream::iter(all.into_iter().enumerate());
+    each.for_each_concurrent(AT_ONCE, |(number, pipeline)| {
+        tell_one(client, &workers, (number, pipeline))
+    })
+    .await;
+    number
+}
+
+async fn tell_one(client: &Client, workers: &Workers, (number, seen): (usize, IngestionPipeline)) {
     let worker = &workers.all()[number];
     let api: Api<IngestionPipeline> = Api::namespaced(client.clone(), &worker.key.namespace);
-    let seen = patient(|| api.get(&worker.key.name)).await;
     let generation = seen.metadata.generation.unwrap_or_default();
     let (plan, set) = planned(seen, number);
     let reconciled = Reconciled {

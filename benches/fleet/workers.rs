@@ -111,9 +111,8 @@ impl Worker {
 }
 
 impl Workers {
-    /// Workers whose tables are complete up to some hours before now, so that there are hours left to be closed.
-    pub(crate) fn new(all: Vec<Worker>, clock: Clock) -> Self {
-        let hour_us = clock.now_us().div_euclid(HOUR_US) * HOUR_US;
+    /// Workers whose tables are complete up to an instant some hours before now, so that there are hours left to be closed.
+    pub(crate) fn new(all: Vec<Worker>, first_us: i64, clock: Clock) -> Self {
         let numbers = all.iter().enumerate();
         Self {
             numbers: numbers
@@ -121,7 +120,7 @@ impl Workers {
                 .collect(),
             all,
             clock,
-            first_us: hour_us - 6 * HOUR_US,
+            first_us,
             turns: Mutex::default(),
         }
     }
