@@ -84,7 +84,7 @@ fn root() -> &'static Path {
 }
 
 /// All files below a folder of the package with one of these endings, as paths from its root.
-fn files(folder: &str, endings: &[&str]) -> Vec<String> {
+pub(crate) fn files(folder: &str, endings: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root().join(folder)];
     while let Some(folder) = folders.pop() {

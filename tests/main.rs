@@ -11,6 +11,7 @@ mod cli;
 mod commits;
 mod demo;
 mod digest;
+mod documents;
 mod end_to_end;
 mod exactly_once;
 mod foreign;

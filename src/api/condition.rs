@@ -45,6 +45,25 @@ pub enum Answer {
     Unknown,
 }
 
+/// What a reason means for whoever meets it: whether anything is wrong, and who ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumMessage, strum::EnumIter)]
+pub enum Course {
+    /// Nothing is wrong
+    Usual,
+    /// It heals by itself
+    Heals,
+    /// Somebody has to change something
+    AwaitsChange,
+    /// Data is at risk, and somebody has to decide
+    AwaitsDecision,
+    /// The claim waits
+    Holds,
+    /// The claim was taken back
+    TakesBack,
+    /// A gate waits
+    Gate,
+}
+
 /// One condition as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
@@ -149,8 +168,6 @@ pub enum Reason {
     BrokerRefused,
     /// The brokers speak another protocol at that address: encrypted or not, with credentials or without.
     ProtocolMismatch,
-    /// Another member of the consumer group took the partitions; their rows are read there.
-    PartitionsMoved,
     /// Rows cannot be decoded and no dead-letter topic is configured.
     Undecodable,
     /// Rows that could not be decoded cannot be written to the dead-letter topic either.
@@ -252,6 +269,121 @@ pub enum Reason {
     Unrecognized,
 }
 
+/// The course of each reason.
+const COURSES: [(Course, &[Reason]); 7] = [
+    (
+        Course::Usual,
+        &[
+            Reason::AsExpected,
+            Reason::Idle,
+            Reason::Starting,
+            Reason::Suspended,
+            Reason::Stopping,
+            Reason::RolloutPending,
+            Reason::CellOpen,
+            Reason::CommitConflict,
+            Reason::CommitUnknown,
+            Reason::Fenced,
+        ],
+    ),
+    (
+        Course::Heals,
+        &[
+            Reason::Crashed,
+            Reason::WorkerUnreachable,
+            Reason::ApplyFailed,
+            Reason::FieldConflict,
+            Reason::PodNotStarted,
+            Reason::SecretMissing,
+            Reason::SecretInvalid,
+            Reason::CredentialsRefused,
+            Reason::CertificateUntrusted,
+            Reason::HostMismatch,
+            Reason::TopicNotFound,
+            Reason::BrokerUnreachable,
+            Reason::BrokerRefused,
+            Reason::ProtocolMismatch,
+            Reason::DeadLetterFailed,
+            Reason::CatalogUnreachable,
+            Reason::CatalogRefused,
+            Reason::StorageUnreachable,
+            Reason::StorageFailed,
+        ],
+    ),
+    (
+        Course::AwaitsChange,
+        &[
+            Reason::PolicyViolated,
+            Reason::TableTaken,
+            Reason::SpecInvalid,
+            Reason::PolicyInvalid,
+            Reason::PolicyUnreadable,
+            Reason::RolloutHalted,
+            Reason::TooManyPartitions,
+            Reason::TableMismatch,
+            Reason::SchemaMismatch,
+            Reason::WriterMismatch,
+            Reason::WriterDrained,
+            Reason::StateTooNew,
+            Reason::Unrecognized,
+        ],
+    ),
+    (
+        Course::AwaitsDecision,
+        &[
+            Reason::TopicRecreated,
+            Reason::TopicForgotten,
+            Reason::ClusterChanged,
+            Reason::OffsetOutOfRange,
+            Reason::LogTruncated,
+            Reason::PartitionGone,
+            Reason::Undecodable,
+            Reason::TableNotFound,
+            Reason::TableRecreated,
+            Reason::TableReplaced,
+            Reason::LineageUnknown,
+            Reason::CherryPicked,
+            Reason::StateUnreadable,
+            Reason::InstallationMismatch,
+        ],
+    ),
+    (
+        Course::Holds,
+        &[
+            Reason::WindowIncomplete,
+            Reason::PartitionBehind,
+            Reason::PartitionSilent,
+            Reason::ConnectorSilent,
+            Reason::WatermarkMissing,
+            Reason::BrokerNotAsked,
+            Reason::SnapshotRunning,
+            Reason::NoPartition,
+            Reason::PartitionNew,
+            Reason::PolicyOutdated,
+            Reason::WriterBehind,
+        ],
+    ),
+    (
+        Course::TakesBack,
+        &[
+            Reason::RolledBack,
+            Reason::LineageAccepted,
+            Reason::TopicJoined,
+            Reason::WriterJoined,
+        ],
+    ),
+    (
+        Course::Gate,
+        &[
+            Reason::NotFinal,
+            Reason::RowsMissing,
+            Reason::ClaimHeld,
+            Reason::OtherEvidence,
+            Reason::PipelineNotFound,
+        ],
+    ),
+];
+
 impl Reason {
     /// The name as it is shown.
     #[must_use]
@@ -263,6 +395,16 @@ impl Reason {
     #[must_use]
     pub fn is_usual(self) -> bool {
         matches!(self, Self::AsExpected | Self::Idle)
+    }
+
+    /// What it means for whoever meets it.
+    ///
+    /// # Panics
+    /// Never: each reason stands in the table, and a test holds it to that.
+    #[must_use]
+    pub fn course(self) -> Course {
+        let found = COURSES.iter().find(|(_, reasons)| reasons.contains(&self));
+        found.expect("every reason has a course").0
     }
 
     /// Whether the table's claim does not count while a worker says so: its history does not hold the commit that the claim is
@@ -342,7 +484,7 @@ impl Reason {
                 "see why they are not ready; it goes on when they are, or when the change is taken back"
             }
             Self::SecretMissing => {
-                "provide the file $TIDEMARK_SECRETS/<name>/<key> or the variable TIDEMARK_SECRET_<NAME>_<KEY>; it is looked for again by itself"
+                "make the Secret with this key in the namespace of the pipeline; outside of Kubernetes provide the file $TIDEMARK_SECRETS/<name>/<key> or the variable TIDEMARK_SECRET_<NAME>_<KEY>; it is looked for again by itself"
             }
             Self::SecretInvalid => {
                 "put what the message asks for into the secret; it is read again by itself"
@@ -389,7 +531,6 @@ impl Reason {
             Self::ProtocolMismatch => {
                 "set source.kafka.security.protocol to that of the listener in bootstrapServers, or name another listener; it is tried again by itself"
             }
-            Self::PartitionsMoved => "nothing to do: another worker of the group reads them",
             Self::Undecodable => {
                 "correct the producer and move the row away, or set source.deadLetter.topic"
             }
@@ -452,7 +593,7 @@ impl Reason {
             }
             Self::StateTooNew => "run the version that wrote the table, or a later one",
             Self::StateUnreadable => {
-                "restore the table's properties, or remove the state property: it is rebuilt from the snapshots"
+                "put the table's properties back as an earlier metadata file has them; or set sink.accept.lineage to the id that the message names: the claim begins anew, and rows are read again from startFrom"
             }
             Self::CommitConflict | Self::CommitUnknown | Self::Fenced => {
                 "nothing to do: it is settled by reading the table again"
@@ -537,6 +678,17 @@ mod tests {
                 "{reason}: {remedy}"
             );
         }
+    }
+
+    /// The runbook has each section once.
+    #[test]
+    fn every_reason_has_one_course() {
+        for reason in Reason::iter() {
+            let courses = COURSES.iter().filter(|(_, all)| all.contains(&reason));
+            assert_eq!(courses.count(), 1, "{reason}");
+        }
+        let all: usize = COURSES.iter().map(|(_, all)| all.len()).sum();
+        assert_eq!(all, Reason::iter().count());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use strum::{EnumMessage, IntoEnumIterator};
 
 use super::{Arguments, EXIT_CODES};
 use crate::api::{
-    condition::{ConditionType, Reason},
+    condition::{ConditionType, Course, Reason},
     custom_resource_definitions,
 };
 
@@ -29,7 +29,8 @@ pub fn pages() -> Vec<(&'static str, String)> {
 fn conditions() -> String {
     let mut page = String::from(
         "# Conditions and reasons\n\n\
-         Written by `cargo test generated`. A reason is a stable name that `/progress`, logs, metrics and conditions share.\n\n\
+         Written by `cargo test generated`. A reason is a stable name that `/progress`, logs, metrics and conditions share. Each leads to \
+         its section of the [runbook](../runbook.md): what readers see, where to look, what happens afterwards.\n\n\
          | condition | what it says |\n| --- | --- |\n",
     );
     for kind in ConditionType::iter() {
@@ -40,10 +41,21 @@ fn conditions() -> String {
             documented(kind.get_documentation())
         );
     }
-    page += "\n| reason | what it means | what to do |\n| --- | --- | --- |\n";
-    for reason in Reason::iter() {
-        let meaning = documented(reason.get_documentation());
-        let _ = writeln!(page, "| `{reason}` | {meaning} | {} |", reason.remedy());
+    for course in Course::iter() {
+        let heading = documented(course.get_documentation());
+        let _ = write!(
+            page,
+            "\n## {heading}\n\n| reason | what it means | what to do |\n| --- | --- | --- |\n"
+        );
+        for reason in Reason::iter().filter(|reason| reason.course() == course) {
+            let meaning = documented(reason.get_documentation());
+            let anchor = reason.label().to_lowercase();
+            let remedy = reason.remedy();
+            let _ = writeln!(
+                page,
+                "| [`{reason}`](../runbook.md#{anchor}) | {meaning} | {remedy} |"
+            );
+        }
     }
     page
 }
@@ -150,5 +162,108 @@ fn kind_of(field: &Value) -> String {
         Some("integer") => "whole number".to_owned(),
         Some("boolean") => "true or false".to_owned(),
         kind => kind.unwrap_or("any").to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use clap::{Parser, error::ErrorKind};
+
+    use super::*;
+
+    /// Every page that a person types commands from.
+    fn written() -> Vec<PathBuf> {
+        let package = concat!(env!("CARGO_MANIFEST_DIR"), "/");
+        let folders = [
+            "",
+            "docs",
+            "charts/tidemark",
+            "examples",
+            "examples/policies",
+        ];
+        let entries = folders
+            .iter()
+            .flat_map(|folder| fs::read_dir(format!("{package}{folder}")).unwrap());
+        let files = entries.map(|entry| entry.unwrap().path());
+        let mut files: Vec<PathBuf> = files
+            .filter(|file| {
+                file.extension()
+                    .is_some_and(|end| end == "md" || end == "yaml")
+            })
+            .collect();
+        files.sort();
+        files
+    }
+
+    /// The commands of ours in a text: lines of a block, and what stands in backticks.
+    fn commands(text: &str) -> Vec<String> {
+        let lines = text
+            .lines()
+            .map(|line| line.trim_start_matches(['#', '$', ' ']));
+        let lines = lines.filter(|line| line.starts_with("tidemark "));
+        let quoted = text.split('`').skip(1).step_by(2);
+        let quoted = quoted.filter(|code| code.starts_with("tidemark ") && !code.contains("…"));
+        lines.chain(quoted).map(str::to_owned).collect()
+    }
+
+    /// A command up to where a shell would see another word than ours, with values in the place of names.
+    fn words(command: &str) -> Vec<String> {
+        let ends = |word: &&str| {
+            !["&&", "||", "|", "&", ";", "#"].contains(word) && !word.starts_with('>')
+        };
+        let value = |word: &str| match word.trim_matches(['\'', '"']) {
+            "TABLE" | "$TABLE" => "shop.orders".to_owned(),
+            "URL" => "http://localhost:8080/readyz".to_owned(),
+            "$FROM" => "2026-11-30T12:00Z".to_owned(),
+            "$BEFORE" => "2026-11-30T13:00Z".to_owned(),
+            word => word.to_owned(),
+        };
+        command
+            .split_whitespace()
+            .take_while(ends)
+            .map(value)
+            .collect()
+    }
+
+    /// A command that is printed has to be one.
+    #[test]
+    fn every_command_in_the_documentation_is_one() {
+        let mut seen = 0;
+        let mut wrong = Vec::new();
+        for file in written() {
+            for command in commands(&fs::read_to_string(&file).unwrap()) {
+                let words = words(&command);
+                let Some(name) = words
+                    .get(1)
+                    .filter(|word| word.chars().all(|c| c.is_ascii_lowercase()))
+                else {
+                    continue;
+                };
+                let known = Arguments::command();
+                if known.find_subcommand(name).is_none() && file.ends_with("README.md") {
+                    continue;
+                }
+                seen += 1;
+                let Err(error) = Arguments::try_parse_from(&words) else {
+                    continue;
+                };
+                // In a sentence a command may stand for itself, without what it is to be given.
+                let is_unfinished = match error.kind() {
+                    ErrorKind::MissingRequiredArgument
+                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                    | ErrorKind::MissingSubcommand
+                    | ErrorKind::DisplayHelp => true,
+                    ErrorKind::InvalidValue => error.to_string().contains("a value is required"),
+                    _ => false,
+                };
+                if !is_unfinished {
+                    wrong.push(format!("{}: {command}: {}", file.display(), error.kind()));
+                }
+            }
+        }
+        assert!(seen > 30, "{seen}");
+        assert_eq!(wrong, Vec::<String>::new());
     }
 }
