@@ -85,6 +85,42 @@ fn schema_has_no_defaults() {
     }
 }
 
+/// What `kubectl explain` shows of a choice: each of its values, in the words of the field and not of its type.
+#[test]
+fn every_choice_is_described_by_its_field() {
+    let mut untold = Vec::new();
+    for (name, definition) in custom_resource_definitions() {
+        let definition: serde_json::Value = serde_yaml::from_str(&definition).unwrap();
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        for part in ["spec", "status"] {
+            choices(
+                &schema["properties"][part],
+                &format!("{name} {part}"),
+                &mut untold,
+            );
+        }
+    }
+    assert_eq!(untold, Vec::<String>::new());
+}
+
+fn choices(schema: &serde_json::Value, path: &str, untold: &mut Vec<String>) {
+    let description = schema["description"].as_str().unwrap_or_default();
+    for choice in schema["enum"].as_array().into_iter().flatten() {
+        let choice = choice
+            .as_str()
+            .map_or_else(|| choice.to_string(), str::to_owned);
+        if !description.contains(&format!("`{choice}`")) {
+            untold.push(format!("{path}: {choice}"));
+        }
+    }
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        choices(field, &format!("{path}.{name}"), untold);
+    }
+    if schema["items"]["properties"].is_object() {
+        choices(&schema["items"], &format!("{path}[]"), untold);
+    }
+}
+
 /// What the API server refuses in a structural schema, or what would exceed its cost limit for rules.
 #[test]
 fn schema_is_structural_and_bounded() {

@@ -17,13 +17,13 @@
 use std::collections::BTreeMap;
 
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 use uuid::Uuid;
 
 use super::{
     pod::WorkerSpec,
-    schema::inline_schema,
+    schema::{choices, inline_schema},
     status::IngestionPipelineStatus,
     worker::{
         AlsoWrite, CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, Protocol,
@@ -33,7 +33,7 @@ use super::{
 
 /// A stream of changes from Kafka topics into one Iceberg table, with a claim before which event time it is complete.
 ///
-/// The table, the writer, the consumer group and the catalog are the pipeline's identity and cannot be changed.
+/// The table, the writer, the consumer group and the catalog are the pipeline's identity and cannot be changed. Every other change is taken up by the workers that run, within about a minute, and what they have read is committed first; where it needs other pods (another Secret, most of `worker`) they are replaced in a wave.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "tidemark.dev",
@@ -97,7 +97,7 @@ pub struct IngestionPipelineSpec {
     pub worker: Option<WorkerSpec>,
     /// Whether the pipeline stands still. Built-in default `false`.
     ///
-    /// What is buffered is committed first. Going on starts where the table stands: nothing is lost as long as Kafka keeps the rows.
+    /// What was read is committed first, then its workers are scaled to zero. Going on starts where the table stands: nothing is lost as long as Kafka keeps the rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 }
@@ -178,7 +178,7 @@ pub struct KafkaSpec {
     /// The first commit, an empty one, fixes it; a later change has no effect. A partition that appears later starts at its first row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_from: Option<StartFromName>,
-    /// The instant for `startFrom: Timestamp`: the first row whose Kafka timestamp is not before it, as `2026-11-30T10:00:00Z`.
+    /// The instant for `startFrom: Timestamp`, as `2026-11-30T10:00:00Z`: reading starts at the first row whose Kafka timestamp is not before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_timestamp: Option<InstantText>,
     /// The consumer group. Built-in default `tidemark.<namespace>.<name>`; it cannot be set, changed or removed later.
@@ -204,8 +204,8 @@ pub struct KafkaSpec {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.sasl) == (has(self.protocol) && self.protocol in ['SaslPlaintext', 'SaslSsl'])").message("sasl goes with protocol: SaslSsl or SaslPlaintext, and each needs the other"),
-    validation = Rule::new("!has(self.tls) || (has(self.protocol) && self.protocol in ['Ssl', 'SaslSsl'])").message("tls goes with protocol: Ssl or SaslSsl")
+    validation = Rule::new("!has(self.sasl) || !has(self.protocol) || self.protocol in ['SaslPlaintext', 'SaslSsl']").message("sasl goes with protocol: SaslSsl or SaslPlaintext"),
+    validation = Rule::new("!has(self.tls) || !has(self.protocol) || self.protocol in ['Ssl', 'SaslSsl']").message("tls goes with protocol: Ssl or SaslSsl")
 )]
 pub struct KafkaSecuritySpec {
     /// What the listener of `bootstrapServers` speaks: `Plaintext`, `Ssl` (encrypted), `SaslPlaintext` (with credentials) or `SaslSsl` (both). Built-in default `Plaintext`.
@@ -249,18 +249,23 @@ pub struct KafkaTlsSpec {
 }
 
 /// As whom a Kafka client reads.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct KafkaSaslSpec {
-    /// How the password is shown to be known: `Plain` sends it, `ScramSha256` and `ScramSha512` do not. It has to be one that the listener offers.
-    #[schemars(with = "SaslMechanismName")]
-    pub mechanism: SaslMechanism,
-    /// The user.
+    /// How the password is shown to be known: `Plain` sends it, `ScramSha256` and `ScramSha512` do not. Needed with `sasl`, here or from a policy.
+    ///
+    /// It has to be one that the listener offers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SaslMechanismName>")]
+    pub mechanism: Option<SaslMechanism>,
+    /// The user. Needed with `sasl`, here or from a policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 255))]
-    pub username: String,
-    /// The secret with the password.
-    #[schemars(with = "SecretRefSpec")]
-    pub password_ref: SecretRef,
+    pub username: Option<String>,
+    /// The secret with the user's password. Needed with `sasl`, here or from the policy that names the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub password_ref: Option<SecretRef>,
 }
 
 /// A topic for rows that cannot be decoded.
@@ -442,7 +447,7 @@ pub struct StorageSpec {
     /// Most stores of one's own need `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_style_access: Option<bool>,
-    /// The secret with the id of the key. It goes with `secretAccessKeyRef`.
+    /// The secret with the id of the key. It goes with `secretAccessKeyRef`. Without keys the store is opened with what a REST catalog vends for the table, without that with the identity of the pod.
     ///
     /// A changed secret is taken up within a minute after it has reached the pod; files that are being written go on with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -486,6 +491,8 @@ pub struct ColumnSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<bool>,
     /// How the value is written in the message, where the type does not tell; as `Millis` for a `timestamptz`.
+    ///
+    /// `Days`, `Seconds`, `Millis`, `Micros` and `Nanos` are numbers since 1970 or since midnight, `Iso` is text; `Plain` is a decimal number as it is read, `Base64`, `Hex` and `Latin1` are bytes.
     ///
     /// Built-in default with `DebeziumJson`: `Days` for `date`, `Iso` for `timestamptz`, `Base64` for `decimal` and `binary`; for `time` and `timestamp` it has to be said, because the unit depends on the source's column. With `TicdcDebeziumJson` the same, but `Micros` for `time` and `Plain` for `decimal`. With `TicdcSimpleJson`, `CanalJson` and `Json`: `Iso` for all times, `Plain` for `decimal`, and for `binary` `Base64`, with `CanalJson` `Latin1` (a character a byte); a `timestamptz` of `CanalJson` has to be said, because its messages do not name the zone: `Iso` means UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -637,7 +644,7 @@ pub struct FinalizationSpec {
 }
 
 /// Where reading starts.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, VariantNames, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartFromName {
     /// At the first row that is still there.
     Earliest,
@@ -648,7 +655,7 @@ pub enum StartFromName {
 }
 
 /// Where the event time is.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, VariantNames, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventTimeFrom {
     /// When the source committed the change.
     SourceCommit,
@@ -661,7 +668,7 @@ pub enum EventTimeFrom {
 }
 
 /// Which changes have a say.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, VariantNames, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operations {
     /// All.
     All,
@@ -683,6 +690,8 @@ pub struct BytesText(pub String);
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(transparent)]
 pub struct InstantText(pub String);
+
+choices!(StartFromName EventTimeFrom Operations);
 
 /// Stand-ins for enums of [`super::worker`], which know no schema.
 macro_rules! schema_names {

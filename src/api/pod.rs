@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use kube::KubeSchema;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 
 use super::pipeline::BytesText;
 
@@ -139,7 +139,17 @@ pub struct TolerationSpec {
 
 /// Whether pods are shared.
 #[derive(
-    Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord,
+    Serialize,
+    Deserialize,
+    VariantNames,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
 )]
 pub enum Placement {
     /// Pods of its own.
@@ -150,7 +160,7 @@ pub enum Placement {
 }
 
 /// How a taint's value is compared.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, VariantNames, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TolerationOperator {
     /// It is the one named.
     Equal,
@@ -159,7 +169,7 @@ pub enum TolerationOperator {
 }
 
 /// What a taint does.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, VariantNames, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaintEffect {
     /// Keeps new pods away.
     NoSchedule,
@@ -173,6 +183,8 @@ pub enum TaintEffect {
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(transparent)]
 pub struct CpuText(pub String);
+
+super::schema::choices!(Placement TolerationOperator TaintEffect);
 
 super::schema::inline_schema! {
     CpuText: {"type": "string", "maxLength": 16, "pattern": "^([0-9]{1,6}m|[0-9]{1,4}(\\.[0-9]{1,3})?)$"};

@@ -1,7 +1,7 @@
 //! The custom resource `IngestionPolicy`: what a platform team decides for many pipelines at once.
 //!
 //! `defaults` fill what a pipeline leaves out, `overrides` win over what it says, `limits` bound what it may say. What identifies
-//! a pipeline (table, writer, group, catalog) is never filled by a policy.
+//! a pipeline (table, writer, group, catalog) is never filled by a policy; how its brokers, catalog and store are reached may be.
 
 #![expect(
     unreachable_pub,
@@ -11,17 +11,18 @@
 use std::collections::BTreeMap;
 
 use kube::{CustomResource, KubeSchema};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 
 use super::{
     pipeline::{
-        BytesText, CommitSpec, ExpireSpec, FinalizationSpec, LengthText, OnGapName, OnRollbackName,
-        ProtocolName, QuantileNumber, TermName,
+        BytesText, CommitSpec, ExpireSpec, FinalizationSpec, KafkaSecuritySpec, LengthText,
+        OnGapName, OnRollbackName, ProtocolName, QuantileNumber, SecretRefSpec, StorageSpec,
+        TermName,
     },
     pod::{CpuText, WorkerSpec},
     schema::{Selector, StatusCondition},
-    worker::{OnGap, OnRollback, Protocol, Quantile, Term},
+    worker::{OnGap, OnRollback, Protocol, Quantile, SecretRef, Term},
 };
 
 /// What a platform team decides for many pipelines: defaults, overrides, limits, and how fast a change goes over them.
@@ -37,6 +38,7 @@ use super::{
     doc = "What a platform team decides for many pipelines: defaults, overrides, limits, and how fast a change goes over them.",
     derive = "PartialEq",
     status = "IngestionPolicyStatus",
+    printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status", "description": "Whether it counts; nothing of a policy does that is wrong somewhere."}"#,
     printcolumn = r#"{"name": "Mode", "type": "string", "jsonPath": ".spec.mode", "description": "Whether its limits are enforced."}"#,
     printcolumn = r#"{"name": "Priority", "type": "integer", "jsonPath": ".spec.priority", "description": "Which one counts where several fill one field."}"#,
     printcolumn = r#"{"name": "Matched", "type": "integer", "jsonPath": ".status.matched", "description": "How many pipelines it selects."}"#,
@@ -66,7 +68,9 @@ pub struct IngestionPolicySpec {
     /// A change goes over the running pipelines in waves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrides: Option<PolicyValues>,
-    /// What a pipeline may say. Of several policies all limits hold.
+    /// What a pipeline may say, whoever said it but an override. A limit that is left out does not bind; of several policies all limits hold.
+    ///
+    /// In a pattern `*` stands for any number of characters, dots and slashes among them, and `{namespace}` for the pipeline's namespace. An empty list allows none. Bounds are included, and amounts are compared: `60m` is `1h`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsSpec>,
     /// What becomes of a pipeline beyond the limits: `Enforce` refuses it, `Audit` counts it and warns. Built-in default `Audit`.
@@ -87,16 +91,16 @@ pub struct IngestionPolicySpec {
     validation = Rule::new("!has(self.worker) || !has(self.worker.serviceAccountName)").message("worker.serviceAccountName is an identity: set it in the pipeline")
 )]
 pub struct PolicyValues {
-    /// Of `spec.source`.
+    /// What is filled of a pipeline's `spec.source`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<PolicySource>,
-    /// Of `spec.sink`.
+    /// What is filled of a pipeline's `spec.sink`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sink: Option<PolicySink>,
-    /// Of `spec.finalization`.
+    /// What is filled of a pipeline's `spec.finalization`: every field but `completeFrom`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finalization: Option<FinalizationSpec>,
-    /// Of `spec.worker`.
+    /// What is filled of a pipeline's `spec.worker`: every field but `serviceAccountName`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<WorkerSpec>,
 }
@@ -105,10 +109,10 @@ pub struct PolicyValues {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySource {
-    /// Of `spec.source.kafka`.
+    /// How brokers are reached, and options of the Kafka client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kafka: Option<PolicyKafka>,
-    /// What happens where rows are lost at the source, as in a pipeline.
+    /// What happens where rows are lost at the source, as in a pipeline: `Stop` or `Continue`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<OnGapName>")]
     pub on_gap: Option<OnGap>,
@@ -118,6 +122,11 @@ pub struct PolicySource {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyKafka {
+    /// How the brokers are reached, as in a pipeline; each field is filled by itself, and a password only for its own user.
+    ///
+    /// A secret that is named here is looked for in the namespace of each pipeline. What does not go with the `protocol` that counts in the end falls away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<KafkaSecuritySpec>,
     /// Options of the Kafka client, as in a pipeline; each is filled by itself. At most 64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
@@ -128,21 +137,39 @@ pub struct PolicyKafka {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySink {
+    /// How the catalog and the files of its tables are reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalog: Option<PolicyCatalog>,
     /// When rows are committed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<CommitSpec>,
     /// What is kept of a table's history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expire: Option<ExpireSpec>,
-    /// What becomes of rows that a roll-back takes out, as in a pipeline.
+    /// What becomes of rows that a roll-back takes out, as in a pipeline: `Replay` or `KeepOffsets`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<OnRollbackName>")]
     pub on_rollback: Option<OnRollback>,
 }
 
-/// What a pipeline may say. A limit that is left out does not bind.
-///
-/// In a pattern `*` stands for any number of characters, and `{namespace}` for the pipeline's namespace.
+/// Fields of a pipeline's catalog that a policy may fill. Which catalog it is belongs to the pipeline.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyCatalog {
+    /// The secret that opens the catalog, as in a pipeline. It is looked for in the namespace of each pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub credential_ref: Option<SecretRef>,
+    /// How the files are reached, as in a pipeline; each field is filled by itself, and what belongs to a key only with that key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<StorageSpec>,
+    /// Options of the catalog, as in a pipeline; each is filled by itself. At most 64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 64, "additionalProperties" = {"type": "string", "maxLength": 4096}))]
+    pub properties: Option<BTreeMap<String, String>>,
+}
+
+/// What a pipeline may say.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitsSpec {
@@ -150,7 +177,7 @@ pub struct LimitsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<TermName>>", length(min = 1, max = 6))]
     pub terms: Option<Vec<Term>>,
-    /// The greatest `finalization.quantile`: how much of completeness may be traded for freshness.
+    /// The greatest `finalization.quantile`, `0.001`, `0.01` or `0.05`: how much of completeness may be traded for freshness.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<QuantileNumber>")]
     pub quantile: Option<Quantile>,
@@ -172,13 +199,13 @@ pub struct LimitsSpec {
     /// Bounds of `worker.replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<CountLimits>,
-    /// The greatest `worker.memoryBudget`.
+    /// The greatest `worker.memoryBudget`, as `1Gi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_budget: Option<BytesText>,
-    /// The greatest CPU in `worker.resources`, asked for or as a limit.
+    /// The greatest CPU in `worker.resources`, asked for or as a limit, as `2` or `500m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuText>,
-    /// The greatest memory in `worker.resources`, asked for or as a limit.
+    /// The greatest memory in `worker.resources`, asked for or as a limit, as `2Gi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<BytesText>,
     /// Patterns of the brokers in `source.kafka.bootstrapServers`, at most 32, as `*.kafka.svc:9092`. Each broker has to match one.
@@ -193,7 +220,7 @@ pub struct LimitsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<ProtocolName>>", length(min = 1, max = 4))]
     pub protocols: Option<Vec<Protocol>>,
-    /// Patterns of `sink.catalog.uri`, at most 32.
+    /// Patterns of `sink.catalog.uri`, at most 32, as `https://catalog.lake:8181`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<PatternText>>", length(max = 32))]
     pub catalogs: Option<Vec<String>>,
@@ -205,11 +232,11 @@ pub struct LimitsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<PatternText>>", length(max = 32))]
     pub tables: Option<Vec<String>>,
-    /// Patterns of `worker.serviceAccountName`, at most 32. A pipeline that names none is not bound by it.
+    /// Patterns of `worker.serviceAccountName`, at most 32, as `ingest-*`. A pipeline that names none is not bound by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<PatternText>>", length(max = 32))]
     pub service_accounts: Option<Vec<String>>,
-    /// Patterns of the secrets that a pipeline refers to, at most 32.
+    /// Patterns of the secrets that a pipeline may refer to, wherever it does, at most 32, as `{namespace}-*`: credentials, passwords, keys, certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Vec<PatternText>>", length(max = 32))]
     pub secrets: Option<Vec<String>>,
@@ -220,10 +247,10 @@ pub struct LimitsSpec {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("!has(self.min) || !has(self.max) || self.min.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('ms') ? 1 : part.endsWith('s') ? 1000 : part.endsWith('m') ? 60000 : part.endsWith('h') ? 3600000 : 86400000)).sum() <= self.max.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('ms') ? 1 : part.endsWith('s') ? 1000 : part.endsWith('m') ? 60000 : part.endsWith('h') ? 3600000 : 86400000)).sum()").message("min is greater than max"))]
 pub struct LengthLimits {
-    /// The least.
+    /// The least, as `10s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<LengthText>,
-    /// The greatest.
+    /// The greatest, as `7d`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<LengthText>,
 }
@@ -244,7 +271,7 @@ pub struct CountLimits {
 }
 
 /// What becomes of a pipeline beyond the limits.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, VariantNames, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PolicyMode {
     /// It is accepted, counted, and a warning is shown.
     #[default]
@@ -325,6 +352,8 @@ pub struct Violator {
 }
 
 struct PatternText;
+
+super::schema::choices!(PolicyMode);
 
 super::schema::inline_schema! {
     PatternText: {"type": "string", "minLength": 1, "maxLength": 253, "pattern": "^([a-zA-Z0-9._:/@*-]|\\{namespace\\})+$"};

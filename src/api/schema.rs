@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use kube::KubeSchema;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::VariantNames;
 
 /// Types that stand in a schema inline, under the description of their field.
 macro_rules! inline_schema {
@@ -34,17 +34,41 @@ macro_rules! inline_schema {
 
 pub(super) use inline_schema;
 
+/// Enums that stand in a schema inline as a choice of their variants, under the description of their field: a description of their
+/// own would take its place where the field may be left out.
+macro_rules! choices {
+    ($($type:ident)*) => {$(
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({"type": "string", "enum": <Self as strum::VariantNames>::VARIANTS})
+            }
+        }
+    )*};
+}
+
+pub(super) use choices;
+
+choices!(ConditionStatus SelectorOperator);
+
 /// One condition of an object, as Kubernetes writes it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusCondition {
-    /// What is said.
+    /// Which condition, as `Ready`.
     #[serde(rename = "type")]
     #[schemars(length(min = 1, max = 316))]
     pub kind: String,
-    /// Whether it is so.
+    /// Whether it is so: `True`, `False`, or `Unknown` where it cannot be told.
     pub status: ConditionStatus,
-    /// Why, as one stable word.
+    /// Why, as one stable word, which has a section in the runbook.
     #[schemars(length(min = 1, max = 128))]
     pub reason: String,
     /// The values that belong to the reason, and what to do.
@@ -60,7 +84,7 @@ pub struct StatusCondition {
 }
 
 /// A condition's answer in an object.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, VariantNames, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
     /// Yes.
     True,
@@ -101,7 +125,7 @@ pub struct SelectorRequirement {
 }
 
 /// How a label is compared.
-#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize, VariantNames, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectorOperator {
     /// Its value is one of these.
     In,

@@ -81,7 +81,7 @@ struct Bond {
     fits: fn(&Value) -> bool,
 }
 
-const BONDS: [Bond; 4] = [
+const BONDS: [Bond; 10] = [
     Bond {
         fields: &[&["finalization", "quantile"]],
         with: &["finalization", "terms"],
@@ -112,6 +112,54 @@ const BONDS: [Bond; 4] = [
         ],
         with: &["worker", "placement"],
         fits: |placement| placement != "Shared",
+    },
+    Bond {
+        fields: &[&["source", "kafka", "security", "sasl"]],
+        with: &["source", "kafka", "security", "protocol"],
+        fits: |protocol| protocol == "SaslSsl" || protocol == "SaslPlaintext",
+    },
+    Bond {
+        fields: &[&["source", "kafka", "security", "tls"]],
+        with: &["source", "kafka", "security", "protocol"],
+        fits: |protocol| protocol == "SaslSsl" || protocol == "Ssl",
+    },
+    // What is kept secret belongs to the very user, certificate or key that it was said with, not to another layer's.
+    Bond {
+        fields: &[&["source", "kafka", "security", "sasl", "passwordRef"]],
+        with: &["source", "kafka", "security", "sasl", "username"],
+        fits: |_| false,
+    },
+    Bond {
+        fields: &[
+            &["source", "kafka", "security", "tls", "keyRef"],
+            &["source", "kafka", "security", "tls", "keyPasswordRef"],
+        ],
+        with: &[
+            "source",
+            "kafka",
+            "security",
+            "tls",
+            "certificateRef",
+            "name",
+        ],
+        fits: |_| false,
+    },
+    Bond {
+        fields: &[
+            &["sink", "catalog", "storage", "secretAccessKeyRef"],
+            &["sink", "catalog", "storage", "sessionTokenRef"],
+        ],
+        with: &["sink", "catalog", "storage", "accessKeyIdRef", "name"],
+        fits: |_| false,
+    },
+    Bond {
+        fields: &[&["sink", "catalog", "storage", "caRef"]],
+        with: &["sink", "catalog", "storage", "endpoint"],
+        fits: |endpoint| {
+            endpoint
+                .as_str()
+                .is_some_and(|at| at.starts_with("https://"))
+        },
     },
 ];
 
@@ -208,15 +256,19 @@ impl Layered {
         &self.fallen
     }
 
-    /// Who said the leaf at `path` or the one that `path` is a part of, as `spec.worker.tolerations[0].key` is of a list.
+    /// Who said the leaf at `path` or the one that `path` is a part of, as `spec.worker.tolerations[0].key` is of a list; of an
+    /// object, the highest layer that says something in it.
     #[must_use]
     pub fn origin(&self, path: &str) -> Option<&Origin> {
+        let within = |outer: &str, inner: &str| {
+            let rest = inner.strip_prefix(outer);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
         let mut found = None;
         walk(&self.root, &mut Vec::new(), &mut |keys, _, layer| {
             let own = path_of(keys);
-            let part = path.strip_prefix(&own);
-            if part.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '['])) {
-                found = Some(layer);
+            if within(&own, path) || within(path, &own) {
+                found = found.max(Some(layer));
             }
         });
         found.map(|layer| &self.origins[layer])
@@ -413,7 +465,7 @@ mod tests {
             leaves,
             expected.map(|(path, value, origin)| (path.to_owned(), json!(value), origin))
         );
-        assert_eq!(layered.origin("spec.sink.commit"), None);
+        assert_eq!(layered.origin("spec.sink"), Some(&Origin::Pipeline));
         assert_eq!(
             layered.origin("spec.source.kafka.properties[x.y]"),
             Some(&policy("a"))

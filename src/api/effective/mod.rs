@@ -53,8 +53,9 @@ const SECRET_ENDINGS: [&str; 9] = [
 #[derive(Debug, Clone)]
 pub(crate) struct Broken {
     pub(super) path: String,
-    /// The other field where two do not go together.
+    /// The other field where two do not go together, or the one that asks for what is missing.
     other: Option<String>,
+    missing: bool,
     pub(super) value: Option<String>,
     problem: String,
     remedy: String,
@@ -71,10 +72,16 @@ impl Broken {
         Self {
             path: path.to_owned(),
             other: None,
+            missing: false,
             value,
             problem,
             remedy,
         }
+    }
+
+    /// Whether somebody else may still say what is wanted: it is no fault of whoever asks for it.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.missing
     }
 
     /// Whether it is about the same fields, and says the same of them.
@@ -130,8 +137,8 @@ impl Broken {
     /// The fault of this object by itself.
     pub(crate) fn alone(self, object: &str) -> Fault {
         let path = match self.other {
-            Some(other) => format!("{} and {other}", self.path),
-            None => self.path,
+            Some(other) if !self.missing => format!("{} and {other}", self.path),
+            _ => self.path,
         };
         Fault {
             object: object.to_owned(),
@@ -336,6 +343,14 @@ impl Rules {
     fn refuse_pair(&mut self, pair: [&str; 2], problem: &str, remedy: &str) {
         let mut broken = Broken::new(pair[0], None, problem, remedy);
         broken.other = Some(pair[1].to_owned());
+        self.broken.push(broken);
+    }
+
+    /// A field that nobody has said, and the one that asks for it.
+    fn refuse_missing(&mut self, path: &str, asked_by: &str, remedy: &str) {
+        let mut broken = Broken::new(path, None, "is missing", remedy);
+        broken.other = Some(asked_by.to_owned());
+        broken.missing = true;
         self.broken.push(broken);
     }
 
@@ -677,7 +692,14 @@ mod tests {
         let sasl = "sasl: {mechanism: ScramSha512, username: u, passwordRef: {name: n, key: p}}";
         for (security, names) in [
             (sasl.to_owned(), ["protocol", "sasl"]),
-            ("protocol: SaslSsl".to_owned(), ["protocol", "sasl"]),
+            (
+                "protocol: SaslSsl".to_owned(),
+                ["sasl: is missing", "username"],
+            ),
+            (
+                "protocol: SaslSsl, sasl: {mechanism: Plain, username: u}".to_owned(),
+                ["sasl.passwordRef: is missing", "of this username"],
+            ),
             (
                 "tls: {caRef: {name: n, key: c}}".to_owned(),
                 ["protocol", "tls"],

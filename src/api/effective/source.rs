@@ -9,8 +9,8 @@ use regex::Regex;
 use super::{Broken, Rules, is_secret};
 use crate::api::{
     pipeline::{
-        ColumnSpec, EventTimeFrom, EventTimeSpec, IngestionPipelineSpec, KafkaSecuritySpec,
-        KafkaSpec, Operations, SourceSpec, StartFromName,
+        ColumnSpec, EventTimeFrom, EventTimeSpec, IngestionPipelineSpec, KafkaSaslSpec,
+        KafkaSecuritySpec, KafkaSpec, Operations, SourceSpec, StartFromName,
     },
     quantity::parse_instant_us,
     worker::{
@@ -231,9 +231,8 @@ impl Rules {
         let path = |field: &str| format!("spec.source.kafka.security.{field}");
         let protocol = spec.protocol.unwrap_or(Protocol::Plaintext);
         let (encrypted, with_credentials) = protocol.asks_for();
-        if spec.sasl.is_some() != with_credentials {
-            let remedy =
-                "sasl goes with protocol: SaslSsl or SaslPlaintext, and each needs the other";
+        if spec.sasl.is_some() && !with_credentials {
+            let remedy = "sasl goes with protocol: SaslSsl or SaslPlaintext";
             self.refuse_pair(
                 [&path("protocol"), &path("sasl")],
                 "do not go together",
@@ -267,11 +266,45 @@ impl Rules {
                 key_ref: tls.key_ref,
                 key_password_ref: tls.key_password_ref,
             }),
-            sasl: spec.sasl.as_ref().map(|sasl| KafkaSasl {
-                mechanism: sasl.mechanism,
-                username: sasl.username.clone(),
-                password_ref: sasl.password_ref.clone(),
-            }),
+            sasl: with_credentials
+                .then(|| self.sasl(spec.sasl.as_ref()))
+                .flatten(),
+        })
+    }
+
+    /// As whom the client reads, where the protocol asks for it.
+    fn sasl(&mut self, spec: Option<&KafkaSaslSpec>) -> Option<KafkaSasl> {
+        let path = |field: &str| format!("spec.source.kafka.security.{field}");
+        let asked_by = path("protocol");
+        let Some(spec) = spec else {
+            let remedy = "name the mechanism, username and passwordRef that the protocol asks for, or take Plaintext or Ssl";
+            self.refuse_missing(&path("sasl"), &asked_by, remedy);
+            return None;
+        };
+        let needed = [
+            (
+                "sasl.mechanism",
+                spec.mechanism.is_none(),
+                "write Plain, ScramSha256 or ScramSha512, whichever the listener offers",
+            ),
+            (
+                "sasl.username",
+                spec.username.is_none(),
+                "name the user that reads",
+            ),
+            (
+                "sasl.passwordRef",
+                spec.password_ref.is_none(),
+                "name the secret and the key with the password of this username",
+            ),
+        ];
+        for (field, _, remedy) in needed.iter().filter(|(_, missing, _)| *missing) {
+            self.refuse_missing(&path(field), &asked_by, remedy);
+        }
+        Some(KafkaSasl {
+            mechanism: spec.mechanism?,
+            username: spec.username.clone()?,
+            password_ref: spec.password_ref.clone()?,
         })
     }
 

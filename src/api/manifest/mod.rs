@@ -785,7 +785,7 @@ spec:
         let expected = [
             r#"shop/orders: spec.source.format: "Debezium": is none of the choices; write one of DebeziumJson, TicdcDebeziumJson, TicdcSimpleJson, CanalJson, Json"#,
             r#"shop/orders: spec.source.onGapp: "Stop": is no field; did you mean onGap?"#,
-            r"shop/orders: spec.sink.commit.interval: 60: is no text; write a text; put numbers and true or false in quotes",
+            r"shop/orders: spec.sink.commit.interval: 60: is no text; write a length, as 90s, 5m or 1h30m",
             r"shop/orders: spec.worker.replicas: 0: is out of bounds; write a number from 1 to 64",
         ];
         for expected in expected {

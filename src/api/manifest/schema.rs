@@ -97,6 +97,7 @@ pub(super) fn check(schema: &Value, value: &Value, place: &Place, found: &mut Fi
         }
         (Some("boolean"), Value::Bool(_)) | (Some("number"), Value::Number(_)) | (None, _) => {}
         (Some(kind), _) => {
+            let form = schema["pattern"].as_str().map(wanted);
             let (kind, remedy) = match kind {
                 "object" => ("object", "write fields below it"),
                 "array" => ("list", "write a list, as [a, b]"),
@@ -108,6 +109,7 @@ pub(super) fn check(schema: &Value, value: &Value, place: &Place, found: &mut Fi
                 "number" => ("number", "write a number"),
                 _ => ("whole number", "write a whole number"),
             };
+            let remedy = form.unwrap_or(remedy);
             found.push(place, Some(value), format!("is no {kind}"), remedy);
         }
     }
@@ -189,21 +191,53 @@ fn check_text(schema: &Value, text: &str, place: &Place, found: &mut Findings) {
     }
 }
 
-/// What a person writes where a pattern did not match.
-fn wanted(pattern: &str) -> String {
-    if pattern.contains("ms|s|m|h|d") {
-        "write a length, as 90s, 5m or 1h30m".to_owned()
-    } else if pattern.contains("Ki|Mi") {
-        "write a size, as 256Mi".to_owned()
-    } else if pattern.contains("{4}-") {
-        "write an instant with its offset, as 2026-11-30T10:00:00Z".to_owned()
-    } else if pattern.contains("{12}$") {
-        "write a UUID in lower case, with its four hyphens".to_owned()
-    } else if pattern.contains("timestamptz") {
-        "write a type by Iceberg's name, as long, timestamptz or decimal(12,2)".to_owned()
-    } else {
-        format!("it has to match {pattern}")
-    }
+/// What a person writes where a pattern did not match, by a part of the pattern.
+const FORMS: [(&str, &str); 15] = [
+    ("ms|s|m|h|d", "write a length, as 90s, 5m or 1h30m"),
+    ("Ki|Mi", "write a size, as 256Mi"),
+    ("{1,6}m|", "write an amount of CPU, as 500m or 2"),
+    ("{1,2}%", "write a number or a share, as 20 or 5%"),
+    (
+        "{4}-",
+        "write an instant with its offset, as 2026-11-30T10:00:00Z",
+    ),
+    ("{12}$", "write a UUID in lower case, with its four hyphens"),
+    (
+        "timestamptz",
+        "write a type by Iceberg's name, as long, timestamptz or decimal(12,2)",
+    ),
+    (r"^[^.\s]+(", "write namespace.table, as shop.orders"),
+    (
+        "^https?",
+        "write an address without a user, as https://store:9000",
+    ),
+    (
+        "{namespace}",
+        "write a pattern of letters, digits and . _ : / @ -, with * and {namespace}, as {namespace}.*",
+    ),
+    (
+        "^[-._a-zA-Z0-9]+",
+        "write the key of an entry in a Secret: letters, digits, dots, hyphens and underscores",
+    ),
+    (
+        "^[a-zA-Z0-9._-]+",
+        "write letters, digits, dots, hyphens and underscores only",
+    ),
+    ("^[a-zA-Z0-9-]+", "write letters, digits and hyphens only"),
+    (
+        "^[a-zA-Z_][",
+        "write letters, digits and underscores only, and no digit first",
+    ),
+    (
+        "^[a-z0-9]([-a-z0-9",
+        "write small letters, digits and hyphens, with a letter or a digit at each end",
+    ),
+];
+
+fn wanted(pattern: &str) -> &str {
+    let plain = pattern.replace("\\{", "{").replace("\\}", "}");
+    let known = FORMS.iter().find(|(part, _)| plain.contains(part));
+    known.map_or(pattern, |(_, remedy)| remedy)
 }
 
 fn check_number(schema: &Value, value: &Value, place: &Place, found: &mut Findings) {
@@ -288,5 +322,55 @@ pub(crate) fn shown(value: &Value) -> String {
     match text.char_indices().nth(80) {
         Some((cut, _)) => format!("{}…", &text[..cut]),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{
+        gate::FinalizationGate, pipeline::IngestionPipeline, policy::IngestionPolicy,
+    };
+
+    fn patterns(schema: &Value, found: &mut Vec<String>) {
+        match schema {
+            Value::Object(fields) => {
+                let own = fields.get("pattern").and_then(Value::as_str);
+                found.extend(own.map(str::to_owned));
+                fields.values().for_each(|below| patterns(below, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| patterns(item, found)),
+            _ => {}
+        }
+    }
+
+    /// A regular expression tells few people what to write.
+    #[test]
+    fn every_pattern_has_words_for_it() {
+        let mut found = Vec::new();
+        for schema in [
+            schema::<IngestionPipeline>(),
+            schema::<IngestionPolicy>(),
+            schema::<FinalizationGate>(),
+        ] {
+            patterns(&schema, &mut found);
+        }
+        found.sort();
+        found.dedup();
+        let wordless: Vec<&String> = found
+            .iter()
+            .filter(|one| wanted(one) == one.as_str())
+            .collect();
+        assert_eq!(wordless, Vec::<&String>::new());
+        let words: Vec<&str> = FORMS
+            .iter()
+            .filter(|(_, words)| !found.iter().any(|one| wanted(one) == *words))
+            .map(|(_, words)| *words)
+            .collect();
+        assert_eq!(
+            words,
+            Vec::<&str>::new(),
+            "words for a pattern that is gone"
+        );
     }
 }

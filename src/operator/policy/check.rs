@@ -18,9 +18,13 @@ use crate::api::{
 };
 
 /// What a policy may fill.
-pub(super) const FILLABLE: [&str; 7] = [
+pub(super) const FILLABLE: [&str; 11] = [
     "spec.source.kafka.properties",
+    "spec.source.kafka.security",
     "spec.source.onGap",
+    "spec.sink.catalog.credentialRef",
+    "spec.sink.catalog.properties",
+    "spec.sink.catalog.storage",
     "spec.sink.commit",
     "spec.sink.expire",
     "spec.sink.onRollback",
@@ -150,7 +154,7 @@ fn values_of(
                 .origin(path)
                 .is_some_and(|origin| origin.policy().is_some())
         };
-        broken.paths().all(fillable) && broken.paths().any(said)
+        !broken.is_missing() && broken.paths().all(fillable) && broken.paths().any(said)
     };
     let rules = broken(&pipeline, &layered).into_iter().filter(own);
     let below = format!("spec.{part}");

@@ -678,6 +678,39 @@ spec:
         }
     }
 
+    /// Every field of a schema that names a secret, as keys.
+    fn references(schema: &Value, path: &[String], found: &mut Vec<Vec<String>>) {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let path: Vec<String> = path.iter().chain([name]).cloned().collect();
+            if name.ends_with("Ref") {
+                found.push(path.clone());
+            }
+            references(field, &path, found);
+        }
+    }
+
+    /// A reference that is not looked at would open any secret of its namespace.
+    #[test]
+    fn every_reference_to_a_secret_is_bound() {
+        let mut found = Vec::new();
+        references(&schema("IngestionPipeline"), &[], &mut found);
+        assert!(found.len() >= 10, "{found:?}");
+        let limits: LimitsSpec = serde_yaml::from_str("secrets: ['shop-*']").unwrap();
+        let limits = Limits::new(&limits).unwrap();
+        for path in found {
+            let named = json!({"name": "other", "key": "k"});
+            let own = path
+                .iter()
+                .rev()
+                .fold(named, |value, key| json!({key: value}));
+            let layered = Layered::new([(Origin::BuiltIn, &json!({})), (Origin::Pipeline, &own)]);
+            let policy = ("gold".into(), PolicyMode::Enforce);
+            let told = limits.check(&layered, "shop", (&policy.0, policy.1));
+            let fields: Vec<&str> = told.iter().map(|told| told.field.as_str()).collect();
+            assert_eq!(fields, [format!("spec.{}.name", path.join("."))]);
+        }
+    }
+
     proptest! {
         /// The oracle is a regular expression.
         #[test]

@@ -5,7 +5,9 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
-use crate::api::{custom_resource_definitions, effective::Origin, parse_manifests};
+use crate::api::{
+    custom_resource_definitions, effective::Origin, parse_manifests, worker::SaslMechanism,
+};
 
 fn policies(text: &str) -> Vec<IngestionPolicy> {
     let documents = serde_yaml::Deserializer::from_str(text);
@@ -332,6 +334,144 @@ fn default_beyond_a_limit_of_its_own_policy_is_refused() {
         "overrides: {finalization: {maxDelay: 1h}}, limits: {maxDelay: {max: 20m}}",
     );
     assert!(Policy::new(&over).is_ok());
+}
+
+/// The platform knows the listener, its certificates and the store; each team has a user and a key of its own.
+#[test]
+fn ways_to_brokers_and_store_are_put_together_from_policy_and_pipeline() {
+    let platform = policy(
+        "platform",
+        "defaults: {source: {kafka: {security: {protocol: SaslSsl, tls: {caRef: {name: kafka-ca, key: ca.crt}}, sasl: {mechanism: ScramSha512}}}}, \
+         sink: {catalog: {credentialRef: {name: catalog, key: c}, properties: {scope: lake}, storage: {endpoint: 'https://store', pathStyleAccess: true}}}}",
+    );
+    let mut own = pipeline("", "");
+    let told = |own: &IngestionPipeline| {
+        let faults = explained(own, std::slice::from_ref(&platform))
+            .decision
+            .outcome
+            .unwrap_err();
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let asked_by = r#"(spec.source.kafka.security.protocol: default of policy "platform")"#;
+    let [user, password] = ["username: is missing", "passwordRef: is missing"].map(|what| {
+        format!("shop/orders: spec.source.kafka.security.sasl.{what} {asked_by}; name the ")
+    });
+    let missing = told(&own);
+    assert_eq!(missing.len(), 2, "{missing:?}");
+    assert!(
+        missing[0].starts_with(&user) && missing[1].starts_with(&password),
+        "{missing:?}"
+    );
+    own.spec.source.kafka.security =
+        serde_yaml::from_str("{sasl: {username: shop, passwordRef: {name: shop, key: p}}}")
+            .unwrap();
+    let resolved = explained(&own, std::slice::from_ref(&platform));
+    let spec = &resolved.decision.accepted().unwrap().spec;
+    let refs: Vec<String> = spec.secret_refs().map(ToString::to_string).collect();
+    assert_eq!(refs, ["kafka-ca/ca.crt", "shop/p", "catalog/c"]);
+    let security = spec.source.security.as_ref().unwrap();
+    let sasl = security.sasl.as_ref().unwrap();
+    assert_eq!(
+        (sasl.username.as_str(), sasl.mechanism),
+        ("shop", SaslMechanism::ScramSha512)
+    );
+    let storage = spec.sink.catalog.storage.as_ref().unwrap();
+    assert_eq!(storage.endpoint.as_deref(), Some("https://store"));
+    assert!(storage.path_style_access);
+}
+
+/// A password is one user's, a token one key's, and without encryption nobody is trusted: nothing of a lower layer is kept beside them.
+#[test]
+fn secrets_of_a_policy_go_with_what_the_policy_says_beside_them() {
+    let platform = policy(
+        "platform",
+        "defaults: {source: {kafka: {security: {protocol: SaslSsl, tls: {caRef: {name: ca, key: c}, certificateRef: {name: crt, key: c}, keyRef: {name: key, key: k}}, \
+         sasl: {mechanism: Plain, username: all, passwordRef: {name: all, key: p}}}}}, \
+         sink: {catalog: {storage: {endpoint: 'https://store', caRef: {name: s-ca, key: c}, accessKeyIdRef: {name: s, key: i}, \
+         secretAccessKeyRef: {name: s, key: s}, sessionTokenRef: {name: s, key: t}}}}}",
+    );
+    let said = |security: &str, storage: &str| {
+        let mut own = pipeline("", "");
+        own.spec.source.kafka.security = serde_yaml::from_str(security).unwrap();
+        own.spec.sink.catalog.storage = serde_yaml::from_str(storage).unwrap();
+        let explained = explained(&own, std::slice::from_ref(&platform));
+        match explained.decision.outcome {
+            Ok(resolved) => resolved
+                .spec
+                .secret_refs()
+                .map(ToString::to_string)
+                .collect(),
+            Err(faults) => faults
+                .into_iter()
+                .map(|fault| fault.path)
+                .collect::<Vec<_>>(),
+        }
+    };
+    let all = [
+        "all/p", "ca/c", "crt/c", "key/k", "s/i", "s/s", "s/t", "s-ca/c",
+    ];
+    let but = |gone: &[&str]| {
+        let left = all.iter().filter(|name| !gone.contains(name));
+        left.map(|name| (*name).to_owned()).collect::<Vec<_>>()
+    };
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    let cases = [
+        ("{}", "{}", but(&[])),
+        ("{protocol: Ssl}", "{}", but(&["all/p"])),
+        (
+            "{protocol: Plaintext}",
+            "{}",
+            but(&["all/p", "ca/c", "crt/c", "key/k"]),
+        ),
+        (
+            "{sasl: {username: own}}",
+            "{}",
+            vec!["spec.source.kafka.security.sasl.passwordRef".to_owned()],
+        ),
+        ("{}", "{endpoint: 'http://near'}", but(&["s-ca/c"])),
+        (
+            "{}",
+            "{accessKeyIdRef: {name: own, key: i}, secretAccessKeyRef: {name: own, key: s}}",
+            [
+                but(&["s/i", "s/s", "s/t"]),
+                vec!["own/i".into(), "own/s".into()],
+            ]
+            .concat(),
+        ),
+    ];
+    for (security, storage, expected) in cases {
+        assert_eq!(
+            sorted(said(security, storage)),
+            sorted(expected),
+            "{security} {storage}"
+        );
+    }
+}
+
+/// What is asked for may come from the pipeline; what cannot go together cannot.
+#[test]
+fn protocol_of_a_policy_alone_is_no_fault_of_it() {
+    let alone = policy(
+        "alone",
+        "overrides: {source: {kafka: {security: {protocol: SaslSsl}}}}",
+    );
+    assert!(Policy::new(&alone).is_ok());
+    let half = policy(
+        "half",
+        "defaults: {source: {kafka: {security: {tls: {caRef: {name: n, key: c}}}}}}",
+    );
+    let told: Vec<String> = Policy::new(&half)
+        .unwrap_err()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let expected = [
+        "policy half: spec.defaults.source.kafka.security.protocol and spec.defaults.source.kafka.security.tls: do not go together; tls goes with protocol: Ssl or SaslSsl",
+    ];
+    assert_eq!(told, expected);
 }
 
 /// A default alone that goes with no built-in value is wrong for every pipeline that says nothing.
