@@ -90,6 +90,8 @@ pub fn load_manifests_for(
         let place = format!("document {}", number + 1);
         match document_of(document) {
             Ok(None) => {}
+            // A file holds the namespace and the secrets of a pipeline as well.
+            Ok(Some(object)) if is_of_others(&object) => {}
             Ok(Some(object)) => {
                 let label = label_of(&object, place);
                 if is_meant(&object, PIPELINE) && !names.insert(label.clone()) {
@@ -113,6 +115,14 @@ pub fn load_manifests_for(
     } else {
         Err(faults)
     }
+}
+
+/// Whether an object is of a group and a kind that are not ours. A `List` is told: what is in it would be passed over.
+fn is_of_others(object: &Value) -> bool {
+    let text = |field: &str| object[field].as_str().unwrap_or_default();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let ours = version.is_empty() || version.starts_with("tidemark.dev/");
+    !ours && !kind.is_empty() && ![PIPELINE, "List"].contains(&kind)
 }
 
 /// One document as JSON, none where it is empty, or what the parser says.
@@ -826,10 +836,32 @@ spec:
         );
     }
 
+    /// A typing error in the group must not make a pipeline one of others.
     #[test]
-    fn other_objects_and_names_twice_are_refused() {
-        let config_map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n";
-        assert_eq!(faults(config_map).len(), 2);
+    fn objects_of_others_are_passed_over_and_what_looks_like_ours_is_not() {
+        let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: a}\nstringData: {b: c}\n";
+        assert_eq!(
+            parse_manifests(&format!("{secret}---\n{GOOD}"))
+                .unwrap()
+                .len(),
+            1
+        );
+        for (version, kind) in [
+            ("tidemark.io/v1alpha1", "IngestionPipeline"),
+            ("tidemark.dev/v1alpha1", "IngestionPolicy"),
+            ("tidemark.dev/v1alpha1", "IngestPipeline"),
+            ("v1", "List"),
+        ] {
+            let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n");
+            assert!(
+                faults(&text)[0].contains("is not run by Tidemark"),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_twice_are_refused() {
         assert!(faults(&format!("{GOOD}---\n{GOOD}"))[0].contains("stands twice"));
         assert!(faults("a: [")[0].starts_with("document 1: YAML"));
     }
