@@ -18,7 +18,11 @@ use tracing::debug;
 
 use super::{Key, counts::Counts, lease::Leadership, status};
 use crate::{
-    api::{condition::ConditionType, schema::ConditionStatus, status::IngestionPipelineStatus},
+    api::{
+        condition::{ConditionType, Course, Reason},
+        schema::ConditionStatus,
+        status::IngestionPipelineStatus,
+    },
     process::clock::Clock,
     sensor::chain,
 };
@@ -69,8 +73,12 @@ pub fn notices(
         if kind == "Advancing" && status::condition(new, "Ready")?.reason == after.reason {
             return None;
         }
+        if kind == "Ready" && after.reason == Reason::Suspended.label() {
+            return None;
+        }
+        let is_usual = Reason::of_label(&after.reason).course() == Course::Usual;
         Some(Notice {
-            is_normal: is_good,
+            is_normal: is_good || is_usual,
             reason: if is_good {
                 format!("{kind}{:?}", after.status)
             } else {
@@ -96,14 +104,18 @@ pub fn notices(
     told.chain(withdrawn).collect()
 }
 
-/// What yes means, for an answer that has nothing to add: an Event without words says little to whoever reads it.
+/// What an answer means that has nothing to add: an Event without words says little to whoever reads it.
 fn meaning(kind: &str, answer: ConditionStatus) -> String {
     let known = ConditionType::iter().find(|known| <&str>::from(*known) == kind);
-    let meant = known.filter(|_| answer == ConditionStatus::True);
-    meant
-        .and_then(|known| known.get_documentation())
-        .unwrap_or_default()
-        .to_owned()
+    let meant = match (known, answer) {
+        (Some(known), ConditionStatus::True) => known.get_documentation(),
+        (Some(ConditionType::Suspended), ConditionStatus::False) => Some("The pipeline goes on."),
+        (Some(ConditionType::Reopened), ConditionStatus::False) => {
+            Some("The claim is back where it was.")
+        }
+        _ => None,
+    };
+    meant.unwrap_or_default().to_owned()
 }
 
 /// Whether an answer is what one hopes for.
@@ -300,6 +312,26 @@ mod tests {
         let down = status(&[("Ready", NO, "BrokerUnreachable")]);
         let told = notices(Some(&down), &well);
         assert_eq!(told[0].note, "Rows are read and committed.");
+    }
+
+    /// A warning for what somebody asked for, or for each turn of a wave, is one that nobody reads any more.
+    #[test]
+    fn what_was_asked_for_is_no_warning() {
+        let well = status(&[
+            ("Ready", YES, "AsExpected"),
+            ("Suspended", NO, "AsExpected"),
+        ]);
+        let still = status(&[("Ready", NO, "Suspended"), ("Suspended", YES, "Suspended")]);
+        assert_eq!(
+            reasons(Some(&well), &still),
+            [(true, "SuspendedTrue".into())]
+        );
+        let starting = status(&[("Ready", NO, "Starting"), ("Suspended", NO, "AsExpected")]);
+        assert_eq!(reasons(Some(&well), &starting), [(true, "Starting".into())]);
+        let mut goes_on = well.clone();
+        goes_on.conditions[1].message.clear();
+        let told = notices(Some(&still), &goes_on);
+        assert_eq!(told[1].note, "The pipeline goes on.");
     }
 
     #[test]
