@@ -10,6 +10,7 @@ async fn demo_ends_by_itself_with_whole_hours_final_and_nothing_wrong() {
         keep: Some(folder.path().join("demo")),
         seed: 1,
         live: false,
+        program: "tidemark".to_owned(),
     };
     let mut told = Vec::new();
     let outcome = run(&options, &mut told).await;

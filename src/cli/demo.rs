@@ -43,10 +43,20 @@ pub(super) fn demo(arguments: Arguments, out: &mut dyn Write) -> Result<Exit, Er
         keep: arguments.keep,
         seed: arguments.seed,
         live,
+        program: program(),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
     let good = runtime.block_on(demo::run(&options, out))?;
     Ok(if good { Exit::Ready } else { Exit::NotYet })
+}
+
+/// How a shell in any folder finds this program again: by its name where it was found so, else by its path.
+fn program() -> String {
+    let called = std::env::args().next().unwrap_or_default();
+    let path = std::env::current_exe()
+        .ok()
+        .filter(|_| called.contains('/'));
+    path.map_or_else(|| "tidemark".to_owned(), |path| path.display().to_string())
 }

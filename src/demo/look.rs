@@ -126,9 +126,11 @@ spec:
         )
     }
 
-    /// How to read the table with other programs, quoted for the shell, for Python and for SQL; `metadata_file` is the newest one.
+    /// How to read the table with this and other programs, quoted for the shell, for Python and for SQL; `metadata_file` is the newest
+    /// one, `program` how this one is called.
     #[must_use]
-    pub fn instructions(&self, metadata_file: &str) -> String {
+    pub fn instructions(&self, metadata_file: &str, program: &str) -> String {
+        let program = shell(program);
         let (catalog, warehouse) = (self.catalog(), self.warehouse());
         let (catalog, warehouse) = (catalog.display(), warehouse.display());
         let folder = shell(&self.folder.display().to_string());
@@ -144,7 +146,7 @@ spec:
             r#"The table is in {folder} (delete the folder when you are done). To look at it, from any shell:
 
 # what it claims
-tidemark get {TABLE} --file {manifest}
+{program} get {TABLE} --file {manifest}
 
 # PyIceberg: pip install 'pyiceberg[sql-sqlite,pyarrow,pandas]'
 python3 - <<'END'
@@ -212,7 +214,7 @@ mod tests {
         let name = "it's a \"demo\": #1 $HOME";
         let place = Place::prepare(Some(&outer.path().join(name))).expect("a folder");
         let folder = place.folder().display().to_string();
-        let text = place.instructions(&format!("file://{folder}/m.json"));
+        let text = place.instructions(&format!("file://{folder}/m.json"), "tidemark");
         let get = text
             .lines()
             .find(|line| line.starts_with("tidemark get"))
@@ -240,10 +242,11 @@ mod tests {
     fn instructions_can_be_pasted_as_they_are() {
         let folder = tempfile::tempdir().expect("a folder");
         let place = Place::prepare(Some(folder.path())).expect("an empty folder");
-        let text = place.instructions("file:///w/metadata/00001.metadata.json");
+        let text = place.instructions("file:///w/metadata/00001.metadata.json", "/a b/tidemark");
         let begun = text.matches("<<'END'\n").count();
         let ended = text.lines().filter(|line| *line == "END").count();
         assert_eq!((begun, ended), (2, 2), "{text}");
+        assert!(text.contains("\n'/a b/tidemark' get shop.orders"), "{text}");
         assert!(
             text.contains("iceberg_scan('/w/metadata/00001.metadata.json')"),
             "{text}"

@@ -77,6 +77,8 @@ pub struct Options {
     pub seed: u64,
     /// Whether to take over the terminal for a live picture.
     pub live: bool,
+    /// How a person calls this program: its path, where the shell would not find it by its name.
+    pub program: String,
 }
 
 /// Why a demo could not be run. What it finds wrong with the table is no error but its result.
@@ -172,7 +174,12 @@ pub async fn run(options: &Options, out: &mut dyn Write) -> Result<bool, Error> 
     let text = report::closing(&findings, &record, &picture);
     writeln!(out, "{text}").map_err(Error::Screen)?;
     let metadata_file = table.metadata_location().unwrap_or_default();
-    write!(out, "{}", place.instructions(metadata_file)).map_err(Error::Screen)?;
+    write!(
+        out,
+        "{}",
+        place.instructions(metadata_file, &options.program)
+    )
+    .map_err(Error::Screen)?;
     Ok(report::is_good(&findings, &picture))
 }
 
