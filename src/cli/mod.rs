@@ -58,6 +58,7 @@ mod run;
 mod serve;
 mod simulate;
 mod tune;
+mod until_stopped;
 mod wait;
 mod why;
 mod worker;

@@ -7,7 +7,10 @@ use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::{Error, Exit, VERSION};
+use super::{
+    Error, Exit, VERSION,
+    until_stopped::{Logging, until_stopped},
+};
 use crate::{
     api::quantity::{parse_bytes, parse_length_us},
     operator::{
@@ -20,7 +23,7 @@ use crate::{
         run::{OperatorSettings, Surroundings, run},
     },
     process::{
-        self, LogFormat, Metrics,
+        self, Metrics,
         clock::{self, Clock},
         http,
     },
@@ -151,18 +154,8 @@ pub(super) struct Arguments {
     /// How often each worker is asked what it does; a new claim is in the status that much later at most
     #[arg(long, value_name = "LENGTH", default_value = "20s", value_parser = ask_every)]
     ask_every: Duration,
-    /// How log lines are written
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        env = "TIDEMARK_LOG_FORMAT",
-        hide_env_values = true,
-        default_value = "text"
-    )]
-    log_format: LogFormat,
-    /// What is logged, as info or `info,tidemark::operator=debug`
-    #[arg(long, value_name = "FILTER", env = process::LOG_VARIABLE, hide_env_values = true)]
-    log: Option<String>,
+    #[command(flatten)]
+    logging: Logging,
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -229,17 +222,11 @@ impl Arguments {
 
 /// Runs the operator until a signal.
 pub(super) fn operator(arguments: &Arguments) -> Result<Exit, Error> {
-    process::start_logging(arguments.log_format, arguments.log.as_deref())?;
     name_crypto_provider();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    let ended = runtime.block_on(until_stopped(arguments));
-    runtime.shutdown_background();
-    ended.map(|()| Exit::Ready)
+    until_stopped(&arguments.logging, serving(arguments))
 }
 
-async fn until_stopped(arguments: &Arguments) -> Result<(), Error> {
+async fn serving(arguments: &Arguments) -> Result<(), Error> {
     let stop = process::stop_on_signals()?;
     let config = kube::Config::infer().await.map_err(Error::Kubeconfig)?;
     let (listener, readers) = (

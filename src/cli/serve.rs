@@ -9,11 +9,15 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{Error, Exit, VERSION, files::Folder};
+use super::{
+    Error, Exit, VERSION,
+    files::Folder,
+    until_stopped::{Logging, until_stopped},
+};
 use crate::{
     api::EffectiveSpec,
     process::{
-        self, LogFormat, Metrics,
+        self, Metrics,
         clock::Clock,
         http::{self, Admin},
     },
@@ -35,18 +39,8 @@ pub(super) struct ServeArguments {
         default_value = "127.0.0.1:8080"
     )]
     admin: SocketAddr,
-    /// How log lines are written
-    #[arg(
-        long,
-        value_name = "FORMAT",
-        env = "TIDEMARK_LOG_FORMAT",
-        hide_env_values = true,
-        default_value = "text"
-    )]
-    log_format: LogFormat,
-    /// What is logged, as info or `info,tidemark::kafka=debug`
-    #[arg(long, value_name = "FILTER", env = process::LOG_VARIABLE, hide_env_values = true)]
-    log: Option<String>,
+    #[command(flatten)]
+    logging: Logging,
     /// Under which name the worker commits; the host's name and the process id where it is left out
     #[arg(
         long,
@@ -76,17 +70,10 @@ pub(super) enum Source {
 
 /// Runs pipelines until a signal.
 pub(super) fn serve(arguments: &ServeArguments, source: Source) -> Result<Exit, Error> {
-    process::start_logging(arguments.log_format, arguments.log.as_deref())?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()?;
-    let ended = runtime.block_on(until_stopped(arguments, source));
-    // A question to a broker that is away must not outlast the grace period.
-    runtime.shutdown_background();
-    ended.map(|()| Exit::Ready)
+    until_stopped(&arguments.logging, serving(arguments, source))
 }
 
-async fn until_stopped(arguments: &ServeArguments, source: Source) -> Result<(), Error> {
+async fn serving(arguments: &ServeArguments, source: Source) -> Result<(), Error> {
     let stop = process::stop_on_signals()?;
     let listener = TcpListener::bind(arguments.admin).await;
     let listener = listener.map_err(|source| Error::Admin {
