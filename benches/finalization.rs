@@ -263,6 +263,7 @@ impl Table {
                 partition,
                 start_offset: self.next_offsets[partition.cast_unsigned() as usize],
                 end_offset: *end_offset,
+                before: None,
                 leader_epoch: Some(0),
                 stats: times.stats,
                 positions: None,

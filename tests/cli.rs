@@ -226,6 +226,7 @@ async fn claimed_table(catalog: &dyn Catalog, ident: &TableIdent) -> Table {
         partition: 0,
         start_offset: 7,
         end_offset: 7,
+        before: None,
         leader_epoch: None,
         stats: None,
         positions: None,

@@ -2,14 +2,14 @@
 
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tidemark::{
     api::{Reason, worker::RunState},
     process::clock::Clock,
 };
 
 use crate::support::{
-    catalog::Catalog,
+    catalog::{Catalog, request},
     kafka::Broker,
     pipeline::{Pipeline, claimed, is_kept, property, start, table, total_records, write},
 };
@@ -218,4 +218,58 @@ fn a_drained_writer_holds_nothing_and_is_refused_until_it_is_let_in_again() {
     let claim = property(&all, "tidemark.finalized-before").expect("a claim");
     assert_eq!(regions.wait(claim, "minimum,caught-up"), Some(0));
     assert_eq!(regions.wait(claim, "resolved"), Some(6));
+}
+
+/// A drained writer may not take up a roll-back, and who let it in again was told that it has to be taken up first.
+#[test]
+fn a_roll_back_of_a_drained_writer_is_taken_up_by_whoever_lets_it_in_again() {
+    let regions = Regions::new("drained_rolled_back");
+    let east = start(vec![regions.pipeline(0).spec()]);
+    east.wait("its rows", |pipeline| {
+        pipeline.rows == 3 && claimed(pipeline).is_some()
+    });
+    east.stop();
+    let order = |command: &str| {
+        let done = regions.order(command, &[&regions.writer(0)]);
+        assert_eq!(done.status.code(), Some(0), "{done:?}");
+    };
+    order("drain");
+    let drained = regions.table()["metadata"]["current-snapshot-id"].clone();
+    order("undrain");
+    write(regions.broker, &regions.topics[0].1, 0, 7..9);
+    let east = start(vec![regions.pipeline(0).spec()]);
+    east.wait("two rows more", |pipeline| pipeline.rows == 2);
+    east.stop();
+    let epoch = |table: &Value| property(table, "tidemark.epoch").map(str::to_owned);
+    assert_eq!(epoch(&regions.table()).as_deref(), Some("2"));
+
+    let back = json!({
+        "requirements": [],
+        "updates": [{"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": drained}],
+    });
+    let path = format!("/v1/namespaces/{}/tables/rows", regions.namespace);
+    let answer = request(
+        Catalog::shared().address(),
+        "POST",
+        &path,
+        &back.to_string(),
+    );
+    assert_eq!(answer.map(|(status, _)| status), Some(200));
+    let east = start(vec![regions.pipeline(0).spec()]);
+    east.wait("the drained one is refused", |pipeline| {
+        is_kept(pipeline, RunState::Waiting, Reason::WriterDrained)
+    });
+    order("undrain");
+    let now = Clock::system().now_us();
+    east.wait("the rows that are gone are read again", |pipeline| {
+        pipeline.rows == 2 && claimed(pipeline) > Some(now)
+    });
+    east.stop();
+    let end = regions.table();
+    assert_eq!(total_records(&end), 5);
+    assert_eq!(
+        epoch(&end).as_deref(),
+        Some("4"),
+        "rolled back, and let in again"
+    );
 }

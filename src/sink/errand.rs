@@ -5,15 +5,17 @@
 //!
 //! What was answered is bound to what was asked: an end without its partition's news proves nothing.
 
+use std::collections::BTreeMap;
+
 use uuid::Uuid;
 
-use super::fence::{self, Verdict};
+use super::fence::{self, Lost, Verdict};
 use super::ingest::{SealedBatch, ranges};
 use super::question::Answer;
 use crate::kafka::TopicPartition;
 use crate::watermark::{
-    Anchor, AskedPartitions, CellCounts, Contribution, Excluded, Jump, Order, PartitionNews,
-    Policy, State, should_commit_empty,
+    Anchor, AskedPartitions, Before, CellCounts, Contribution, Excluded, Jump, Order,
+    PartitionNews, Policy, State, should_commit_empty,
 };
 
 /// Offsets without rows are committed after an hour at the latest.
@@ -96,7 +98,45 @@ impl Errand {
             let known = state.partition(&at.topic, at.partition);
             jumped(at).or(known.map(|known| known.next_offset))
         };
-        fence::judge(&ranges(&self.news), stands, lost_answer)
+        match fence::judge(&ranges(&self.news), stands, lost_answer) {
+            Verdict::Go => self.judge_logs(state),
+            verdict => verdict,
+        }
+    }
+
+    /// Whether the batch follows what the table has: another worker may have gone back in a log that was cut, or on in a topic that was
+    /// made anew, and stand at the very offset.
+    fn judge_logs(&self, state: &State) -> Verdict {
+        let strange = self.batches().filter(|news| {
+            let there = Before::of(state, &news.topic, news.partition);
+            news.before
+                .zip(there)
+                .is_some_and(|(before, there)| !before.fits(&there))
+        });
+        let lost: Vec<Lost> = strange
+            .map(|news| Lost {
+                at: TopicPartition::new(news.topic.as_str(), news.partition),
+                start: news.start_offset,
+                next: Some(news.start_offset),
+            })
+            .collect();
+        if lost.is_empty() {
+            Verdict::Go
+        } else {
+            Verdict::Fenced(lost)
+        }
+    }
+
+    fn batches(&self) -> impl Iterator<Item = &PartitionNews> {
+        let moved = |news: &&PartitionNews| news.end_offset > news.start_offset;
+        self.news.iter().filter(moved)
+    }
+
+    /// The ids of the topics that its rows were read from, where they are known.
+    pub(crate) fn read_from(&self) -> BTreeMap<String, Uuid> {
+        let batches = self.batches();
+        let known = batches.filter_map(|news| Some((news.topic.clone(), news.before?.topic_id?)));
+        known.collect()
     }
 
     /// What it brings to the claim of a base; `None`: nothing that is worth a commit. `reopens`: the base was rolled back, and
@@ -139,5 +179,143 @@ impl Errand {
             ),
             event_times: times.and_then(|times| times.sketch.clone()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::kafka::Position;
+    use crate::sink::tracks::Tracks;
+    use crate::watermark::{
+        Bounds, FromRule, Grid, Heartbeats, Identity, LateData, OnJoin, OpenGap, PartitionState,
+        SourcePositions, TopicState, Window,
+    };
+
+    fn at() -> TopicPartition {
+        TopicPartition::new("shop.t0", 0)
+    }
+
+    /// A table that goes on at an offset of the partition, behind a record of this epoch.
+    fn table(topic_id: u128, next_offset: i64, leader_epoch: Option<i32>) -> State {
+        let policy = Policy {
+            revision: 1,
+            grid: Grid::new(3_600_000_000).unwrap(),
+            bounds: Bounds {
+                allowed_lateness_us: 0,
+                max_delay_us: 0,
+                max_future_skew_us: 0,
+                max_age_us: None,
+            },
+            window_commits: 1,
+            window_duration_us: 0,
+            terms: [].into(),
+            quantile: None,
+            heartbeats: Heartbeats::None,
+            complete_from: FromRule::Derived,
+            late_data: LateData::Notify,
+            on_join: OnJoin::Reopen,
+        };
+        let identity = Identity {
+            writer: "shop.orders".to_owned(),
+            cluster_id: "cluster".to_owned(),
+            installation: "here".to_owned(),
+            table_uuid: Uuid::from_u128(7),
+            table_ref: "main".to_owned(),
+        };
+        let mut state = State::new(identity, "shop.t0", policy, 0);
+        let known = PartitionState {
+            next_offset,
+            leader_epoch,
+            anchor_us: None,
+            backfill_before_us: None,
+            first_least_us: None,
+            window: Window::default(),
+            caught_up_us: None,
+            heartbeat_us: None,
+            resolved_us: None,
+            gap: None,
+            positions: SourcePositions::default(),
+        };
+        let topic = TopicState {
+            id: Some(Uuid::from_u128(topic_id)),
+            partitions: [(0, known)].into(),
+        };
+        state.topics.insert("shop.t0".to_owned(), topic);
+        state
+    }
+
+    /// Reads on from a table up to an offset, record by record, all of one epoch.
+    fn read(state: &State, tracks: &mut Tracks, end: i64, leader_epoch: i32) -> Errand {
+        let known = state.partition("shop.t0", 0).unwrap();
+        let position = Position {
+            next_offset: known.next_offset,
+            leader_epoch: known.leader_epoch,
+        };
+        if tracks.delivered().is_empty() {
+            tracks.begin(0, &at(), position, state);
+        }
+        for offset in tracks.delivered()[0].1..end {
+            tracks.take(0, offset, Some(leader_epoch));
+        }
+        let news = tracks.news(|_| (None, None));
+        tracks.advance_starts(&news);
+        Errand {
+            news,
+            ..Errand::default()
+        }
+    }
+
+    fn strange(start: i64) -> Verdict {
+        Verdict::Fenced(vec![Lost {
+            at: at(),
+            start,
+            next: Some(start),
+        }])
+    }
+
+    /// A worker stood still with 80..100. Meanwhile the log was cut at 70, and another one went back there and read on to 80.
+    #[test]
+    fn a_batch_of_a_log_that_was_cut_is_fenced_where_another_worker_stands_at_its_very_offset() {
+        let (before, now) = (table(9, 70, Some(5)), |epoch| table(9, 80, epoch));
+        let mut tracks = Tracks::default();
+        let first = read(&before, &mut tracks, 80, 5);
+        assert_eq!(first.judge(&before, false), Verdict::Go);
+        let held = read(&before, &mut tracks, 100, 5);
+        assert_eq!(held.judge(&now(Some(5)), false), Verdict::Go);
+        assert_eq!(held.judge(&now(Some(6)), false), strange(80));
+        assert_eq!(
+            held.judge(&now(None), false),
+            Verdict::Go,
+            "behind a marker, no record tells"
+        );
+        let mut back = now(None);
+        let topic = back.topics.get_mut("shop.t0").unwrap();
+        topic.partitions.get_mut(&0).unwrap().gap = Some(OpenGap {
+            from_us: None,
+            restart_us: 1,
+            in_order: false,
+        });
+        assert_eq!(
+            held.judge(&back, false),
+            strange(80),
+            "another worker went back to this very offset"
+        );
+        let mut behind = Tracks::default();
+        let own = read(&back, &mut behind, 90, 6);
+        assert_eq!(own.judge(&back, false), Verdict::Go);
+    }
+
+    /// Rows of the topic that was there before went onto the table as those of the new one, which were left out in their place.
+    #[test]
+    fn a_batch_of_a_topic_that_was_made_anew_is_fenced_at_offset_0_as_well() {
+        let before = table(9, 0, None);
+        let held = read(&before, &mut Tracks::default(), 2, 0);
+        assert_eq!(held.judge(&before, false), Verdict::Go);
+        assert_eq!(held.judge(&table(10, 0, None), false), strange(0));
+        let topic = [("shop.t0".to_owned(), Uuid::from_u128(9))];
+        assert_eq!(held.read_from(), topic.into(), "whatever the table has now");
     }
 }

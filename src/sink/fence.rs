@@ -36,7 +36,7 @@ pub struct Lost {
     pub at: TopicPartition,
     /// Where the batch begins.
     pub start: i64,
-    /// The table's next offset; `None`: the table does not know the partition.
+    /// The table's next offset; `None`: the table does not know the partition. The same as the start: the batch was read from another log.
     pub next: Option<i64>,
 }
 

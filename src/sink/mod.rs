@@ -268,6 +268,10 @@ fn of_lake(error: &lake::Error) -> Reason {
 
 fn fenced(lost: &[Lost]) -> String {
     let parts = lost.iter().map(|lost| match lost.next {
+        Some(next) if next == lost.start => format!(
+            "{}: the batch begins at {next}, as the table does, but was read before the topic was made anew or its log cut",
+            lost.at
+        ),
         Some(next) => format!(
             "{}: the batch begins at {}, the table goes on at {next}",
             lost.at, lost.start

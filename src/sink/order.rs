@@ -92,6 +92,8 @@ pub async fn order(
     }
     let errand = Errand {
         order: Some(order),
+        // A roll-back is taken up by a worker, which knows what its specification makes of one. A drained writer has none that may.
+        opens: loaded.state.published.drained && !loaded.state.is_new(),
         ..Errand::default()
     };
     let stop = CancellationToken::new();

@@ -10,14 +10,17 @@ use std::sync::Arc;
 
 use crate::cdc::SourcePartition;
 use crate::kafka::{Position, TopicPartition};
-use crate::watermark::{NewestChange, PartitionNews, PartitionStats, SourcePositions, State};
+use crate::watermark::{
+    Before, NewestChange, PartitionNews, PartitionStats, SourcePositions, State,
+};
 
 /// One partition that this worker reads.
 #[derive(Clone, Debug)]
 struct Track {
     at: TopicPartition,
-    /// Where the open batch begins.
+    /// Where the open batch begins, and behind what.
     start: i64,
+    before: Option<Before>,
     /// The next offset wanted.
     next: Position,
     reading: bool,
@@ -66,6 +69,7 @@ impl Tracks {
         self.slots[slot] = Some(Track {
             at: at.clone(),
             start: position.next_offset,
+            before: Before::of(state, &at.topic, at.partition),
             next: position,
             reading: true,
             resolved_us: None,
@@ -180,6 +184,7 @@ impl Tracks {
                 partition: track.at.partition,
                 start_offset: track.start,
                 end_offset: track.next.next_offset,
+                before: track.before,
                 leader_epoch: track.next.leader_epoch,
                 stats,
                 positions: self.positions_of(track),
@@ -205,13 +210,17 @@ impl Tracks {
 
     /// The table holds everything up to these ends: the open batch begins there.
     pub(crate) fn advance_starts(&mut self, news: &[PartitionNews]) {
-        let ends: HashMap<(&str, i32), i64> = news
+        let ends: HashMap<(&str, i32), &PartitionNews> = news
             .iter()
-            .map(|news| ((news.topic.as_str(), news.partition), news.end_offset))
+            .map(|news| ((news.topic.as_str(), news.partition), news))
             .collect();
         for track in self.slots.iter_mut().flatten() {
-            if let Some(end) = ends.get(&(&*track.at.topic, track.at.partition)) {
-                track.start = track.start.max(*end);
+            let end = ends.get(&(&*track.at.topic, track.at.partition));
+            if let Some(end) = end.filter(|end| end.end_offset > track.start) {
+                track.start = end.end_offset;
+                if let Some(before) = &mut track.before {
+                    before.leader_epoch = end.leader_epoch;
+                }
             }
         }
     }

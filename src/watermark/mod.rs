@@ -45,7 +45,7 @@ mod varint;
 mod writers;
 
 pub use advance::{
-    Advanced, Anchor, AskedEnd, Contribution, EmptyCommit, Jump, JumpKind, Misfit, Origin,
+    Advanced, Anchor, AskedEnd, Before, Contribution, EmptyCommit, Jump, JumpKind, Misfit, Origin,
     PartitionNews, advance, is_current, should_commit_empty, would_raise,
 };
 pub use amended::{Amended, AmendedCell, LateData, MAX_AMENDED};

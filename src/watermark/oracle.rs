@@ -760,6 +760,7 @@ impl World {
             partition: number,
             start_offset: held.start,
             end_offset: held.sealed,
+            before: None,
             leader_epoch: Some(3),
             stats,
             positions: (!batch.is_empty()).then_some(positions),

@@ -22,14 +22,16 @@
 use uuid::Uuid;
 
 use super::codec::Unreadable;
-use super::contract::{BadValue, TableClaim, read_properties, state_property};
+use super::contract::{
+    BadValue, TableClaim, read_properties, read_summary_claim, seen_by, state_property,
+};
 use super::epoch::StepCause;
 use super::event_time::{SECOND_US, floor_second};
 use super::lineage::{Ancestor, Picked, TableView};
 use super::rebuild::{brought_forward, check_ids, fold, readable};
 use super::standing::{Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing};
 use super::state::State;
-use super::writers::is_vouched;
+use super::writers::{self, EPOCHS_UNDONE, is_vouched, newest_word};
 
 /// How far the clocks of two workers may be apart: what is asked of them for catalogs, too.
 const CLOCKS_US: i64 = 60 * SECOND_US;
@@ -237,9 +239,27 @@ impl KnownCommit {
     }
 }
 
+/// The newest commit of a writer by the word of another one's, which has counted its epoch and its claim in.
+fn told_of(writer: &str, table: &TableView<'_>) -> Option<KnownCommit> {
+    let word = newest_word(table)?;
+    let commit_id = seen_by(word)?.remove(writer)?;
+    let told = read_summary_claim(word).ok()??;
+    Some(KnownCommit {
+        commit_id,
+        table_uuid: told.table_uuid,
+        table_ref: Some(told.table_ref),
+        committed_at_us: None,
+        epoch: told.claim.epoch,
+        claimed_us: told.claim.finalized_before_us,
+        seen: false,
+    })
+}
+
 /// What state, properties and memory name, the surest first.
 struct Known {
     commits: Vec<KnownCommit>,
+    /// Whether the table has other writers.
+    shared: bool,
 }
 
 impl Known {
@@ -277,14 +297,22 @@ impl Known {
             let mut own = table.lineage.snapshots.iter().filter(|own| own.is_own());
             state.is_none() && !own.any(|own| own.commit_id() == Some(claim.commit_id))
         });
+        let alone = state.is_none()
+            && !table
+                .lineage
+                .snapshots
+                .iter()
+                .any(|s| s.is_of(asker.writer));
         let state = state.map(of_state).into_iter();
         let others = asker
             .seen
             .map(of_seen)
             .into_iter()
-            .chain(property.map(of_property));
+            .chain(property.map(of_property))
+            .chain(told_of(asker.writer, table).filter(|_| alone));
         Self {
             commits: state.chain(others).collect(),
+            shared: !writers::others(asker.writer, table).is_empty(),
         }
     }
 
@@ -339,8 +367,10 @@ impl Known {
         // Where the state was lost, only what was rebuilt from the summaries knows how far it had got.
         let epoch = kept.as_ref().map_or(0, |kept| kept.published.epoch);
         let claimed_us = kept.as_ref().and_then(claimed_or_reopened);
+        // The step to the first commit is the last of those that the others may have counted.
+        let counted = if self.shared { EPOCHS_UNDONE - 1 } else { 0 };
         Standing::Begins(Beginning {
-            last_epoch: self.last_epoch().max(epoch),
+            last_epoch: self.last_epoch().max(epoch) + counted,
             claimed_us: self.claimed_us().max(claimed_us),
             kept: kept.map(Box::new),
         })
@@ -375,9 +405,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::super::contract::{COMMIT_ID, FINALIZED_BEFORE};
-    use super::super::testing::{TOPIC, Table, WRITER, at, identity, news, policy};
+    use super::super::testing::{
+        TOPIC, Table, WRITER, at, complete_from, from, identity, news, policy,
+    };
     use super::super::{
-        Accepted, CompleteFrom, Contribution, HeldBy, JumpKind, Policy, Reopened, Term,
+        Accepted, CompleteFrom, Contribution, HeldBy, Jump, JumpKind, Policy, Reopened, Term,
         keep_offsets,
     };
     use super::*;
@@ -938,6 +970,49 @@ mod tests {
             ..agreeing(snapshot_id)
         };
         assert!(beginning(keeping, &table).kept.is_some());
+    }
+
+    /// Complete-from fell with the first row, below what the log had held before it was made anew or cut and nobody had read: the two
+    /// are in no order.
+    #[test]
+    fn where_offsets_are_kept_in_a_log_that_is_another_by_now_nothing_is_claimed_before_the_restart()
+     {
+        let topic_id = Some(Uuid::from_u128(10));
+        let anew = JumpKind::Recreated { topic_id };
+        for (kind, offset, edge) in [
+            (Some(anew), 0, "13:00"),
+            (Some(JumpKind::Truncated), 2, "13:00"),
+            (Some(JumpKind::Forward), 50, "11:00"),
+            (None, 4, "11:00"),
+        ] {
+            let mut table = Table::flowing();
+            table.lineage.snapshots.clear();
+            table.lineage.broken = true;
+            let snapshot_id = table.foreign(None);
+            let begins = beginning(agreeing(snapshot_id), &table);
+            let kept = begins.kept.clone().unwrap();
+            table.state = begins.state(identity(), TOPIC, policy(), at("12:30"));
+            let moved = [0, 1].into_iter().filter_map(|partition| {
+                Some(Jump {
+                    topic: TOPIC.to_owned(),
+                    partition,
+                    kind: kind?,
+                    from: 4,
+                    offset,
+                    at_us: at("12:30"),
+                })
+            });
+            let kept = (&table.state, &*kept);
+            let (_, anchors) = keep_offsets(kept, moved.collect(), |_| true, at("12:30"));
+            table.commit(Contribution {
+                anchors,
+                ..news("12:30")
+            });
+            for partition in [0, 1] {
+                table.commit(news("12:31").rows(partition, offset, &["10:50"]));
+            }
+            assert_eq!(complete_from(&table), from(edge), "{kind:?}");
+        }
     }
 
     /// Rows of a commit are there without its summary: neither to read again nor to leave out is right.

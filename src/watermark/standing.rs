@@ -272,17 +272,22 @@ pub fn keep_offsets(
             }
             Some(_) => {}
             None if kind == JumpKind::Gone => {}
-            None => anchors.push(Anchor {
-                topic: topic.to_owned(),
-                topic_id,
-                partition,
-                offset,
-                origin: match state.left.next_offset(topic, topic_id, partition) {
-                    Some(from) => Origin::Back { from },
-                    None => Origin::Anew,
-                },
-                at_us,
-            }),
+            None => {
+                let elsewhere =
+                    kind != JumpKind::Forward || state.left.topics().contains_key(topic);
+                anchors.push(Anchor {
+                    topic: topic.to_owned(),
+                    topic_id,
+                    partition,
+                    offset,
+                    origin: match state.left.next_offset(topic, topic_id, partition) {
+                        Some(from) => Origin::Back { from },
+                        None if elsewhere => Origin::Anew,
+                        None => Origin::New,
+                    },
+                    at_us,
+                });
+            }
         }
     }
     (jumps, anchors)

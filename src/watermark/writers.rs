@@ -9,13 +9,15 @@
 //! A writer that is drained no longer holds the claim, and may not commit. What is missing of it stays missing: its gaps and
 //! its complete-from count on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use uuid::Uuid;
 
 use super::claim::Claim;
 use super::codec::Unreadable;
-use super::contract::{BadValue, WRITER, read_summary, seen_by, state_property, writer_of};
+use super::contract::{
+    BadValue, REF, TABLE_UUID, WRITER, read_summary, seen_by, state_property, writer_of,
+};
 use super::event_time::Bounds;
 use super::lineage::{Ancestor, TableView};
 use super::order::MAX_RETRACTED;
@@ -48,20 +50,28 @@ impl Peer {
     }
 }
 
-/// The other writers of a table, by name: those with a state, and those whose commits are there, since a state can be lost. States and
-/// commits that are those of another table or ref are none of this one's.
+/// The other writers of a table, by name: those with a state, and, since a state can be lost, those whose commits are there or were seen
+/// by another one's. States and commits that are those of another table or ref are none of this one's.
 ///
 /// # Errors
 /// The state of one cannot be read, and no summary of it is on record: the table's claim cannot be worked out.
 pub fn peers(own: &str, table: &TableView<'_>) -> Result<Vec<Peer>, BadValue> {
+    let all = others(own, table);
+    let all = all.iter().map(|writer| peer(writer, table));
+    all.filter_map(Result::transpose).collect()
+}
+
+/// The names of the other writers.
+pub(super) fn others(own: &str, table: &TableView<'_>) -> BTreeSet<String> {
     let named = table.properties.keys().filter_map(|key| writer_of(key));
     let snapshots = table.lineage.snapshots.iter();
     let commits = snapshots.filter(|snapshot| snapshot.is_own());
     let seen = commits.filter_map(|commit| commit.summary.get(WRITER).map(String::as_str));
-    let mut writers: BTreeSet<&str> = named.chain(seen).collect();
+    let told = newest_word(table).and_then(seen_by).unwrap_or_default();
+    let mut writers: BTreeSet<String> = named.chain(seen).map(str::to_owned).collect();
+    writers.extend(told.into_keys());
     writers.remove(own);
-    let all = writers.into_iter().map(|writer| peer(writer, table));
-    all.filter_map(Result::transpose).collect()
+    writers
 }
 
 fn peer(writer: &str, table: &TableView<'_>) -> Result<Option<Peer>, BadValue> {
@@ -129,12 +139,25 @@ pub(super) fn is_vouched(writer: &str, commit_id: Uuid, table: &TableView<'_>) -
     newest == Some(commit_id)
 }
 
+/// What the newest commit of ours on this table says, whosever it is. It names the writers beside its own, also those of whom nothing else
+/// is left.
+pub(super) fn newest_word<'t>(table: &TableView<'t>) -> Option<&'t HashMap<String, String>> {
+    let mut snapshots = table.lineage.snapshots.iter();
+    let newest: &HashMap<String, String> = &snapshots.find(|snapshot| snapshot.is_own())?.summary;
+    let uuid = newest.get(TABLE_UUID)?.parse().ok()?;
+    table.is(uuid, newest.get(REF)?).then_some(newest)
+}
+
+/// How many epochs a writer has behind it once none of its commits is known to be there: the commit that the table was rolled back to
+/// may have published a claim in the first, while it was on record.
+pub(super) const EPOCHS_UNDONE: u64 = 2;
+
 /// Nothing of what it published holds, and it will go on in another epoch.
 fn undone(state: &State) -> Peer {
     let mut peer = Peer::of(state);
     // Else the next summary would vouch for a commit that is gone.
     peer.commit_id = Uuid::nil();
-    peer.claim.epoch += 1;
+    peer.claim.epoch += EPOCHS_UNDONE;
     peer.claim.finalized_before_us = None;
     peer.claim.evidence.clear();
     peer.claim.margin_us = None;
@@ -264,7 +287,7 @@ mod tests {
     use super::super::order::Order;
     use super::super::reading::{Reading, read_claim};
     use super::super::replay::stand;
-    use super::super::standing::{Asker, GoingOn, Obstacle, Standing};
+    use super::super::standing::{Asker, Beginning, GoingOn, Obstacle, Standing};
     use super::super::state::Identity;
     use super::super::testing::{TOPIC, Table, WRITER, at, identity, news, policy};
     use super::super::{Advanced, Contribution};
@@ -281,6 +304,20 @@ mod tests {
             Ok(Standing::GoesOn(going_on)) => *going_on,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// What a writer begins anew on once the owner of the table has agreed to it as it is.
+    fn accepted(table: &Table, writer: &str) -> State {
+        let mut asker = Asker::new(writer, at("23:00"));
+        asker.accept.snapshot_id = table
+            .lineage
+            .snapshots
+            .first()
+            .map(|newest| newest.snapshot_id);
+        let Ok(Standing::Begins(beginning)) = stand(&asker, &table.view()) else {
+            panic!("{writer} does not begin");
+        };
+        beginning.state(identity(), TOPIC, policy(), at("23:00"))
     }
 
     /// What a worker of this writer goes on from.
@@ -487,8 +524,71 @@ mod tests {
         let peer = known(&table);
         assert_eq!(
             (peer.claim.finalized_before_us, peer.claim.epoch),
-            (None, 2)
+            (None, 3)
         );
+    }
+
+    /// The commit that it was rolled back to is on record at first, with its claim, and then no longer: the claim of the table fell within
+    /// an epoch.
+    #[test]
+    fn a_roll_back_of_a_writer_that_is_away_is_one_more_step_once_it_has_expired() {
+        let mut table = two();
+        let rows = [("12:20", "12:10"), ("12:21", "12:11")];
+        flow(&mut table, WRITER, rows, 2);
+        let rows = [("13:20", "13:10"), ("13:21", "13:11")];
+        flow(&mut table, OTHER, rows, 1);
+        table.roll_back(2);
+        let rolled_back = commit(&mut table, WRITER, news("13:30"));
+        assert_eq!(
+            claimed(&rolled_back).as_deref(),
+            Some("2026-11-30T11:00:00Z")
+        );
+        assert_eq!(rolled_back.claim.epoch, 3);
+        table.lineage.snapshots.truncate(1);
+        table.lineage.broken = true;
+        for now in ["13:31", "13:32"] {
+            let expired = commit(&mut table, WRITER, news(now));
+            assert_eq!((claimed(&expired), expired.claim.epoch), (None, 4));
+        }
+        let unknown = Obstacle::LineageUnknown {
+            writer: OTHER.to_owned(),
+        };
+        assert_eq!(stands(&table, OTHER), Err(unknown));
+        assert_eq!(
+            accepted(&table, OTHER).published.epoch,
+            3,
+            "4 with the other's"
+        );
+    }
+
+    /// It began anew at its first offsets, as if it had never committed, and the claim of the table rose without it.
+    #[test]
+    fn a_writer_of_whom_only_the_word_of_another_is_left_is_not_taken_for_a_new_one() {
+        let mut table = two();
+        let rows = [("12:20", "12:10"), ("12:21", "12:11")];
+        let last = flow(&mut table, WRITER, rows, 2);
+        table.lineage.snapshots.truncate(1);
+        table.lineage.broken = true;
+        for name in [state_property(OTHER), claim_property(OTHER)] {
+            table.properties.remove(&name).unwrap();
+        }
+        let unknown = Obstacle::LineageUnknown {
+            writer: OTHER.to_owned(),
+        };
+        assert_eq!(stands(&table, OTHER), Err(unknown));
+        let unreadable = BadValue::Packed {
+            name: state_property(OTHER),
+            source: Unreadable::Damaged,
+        };
+        assert_eq!(peers(WRITER, &table.view()), Err(unreadable));
+        let begins = accepted(&table, OTHER).published;
+        assert!(begins.epoch >= last.claim.epoch, "{begins:?}");
+        assert_eq!(
+            begins.reopened.map(|one| one.before_us),
+            last.claim.finalized_before_us
+        );
+        let new = stands(&table, "shop.new");
+        assert_eq!(new, Ok(Standing::Begins(Beginning::default())));
     }
 
     /// A region that is down for long: the other one's commits outlive its own.
@@ -537,7 +637,7 @@ mod tests {
         table.roll_back(2);
         for now in ["12:30", "12:31"] {
             let next = commit(&mut table, WRITER, news(now));
-            assert_eq!((claimed(&next), next.claim.epoch), (None, 3));
+            assert_eq!((claimed(&next), next.claim.epoch), (None, 4));
             let unknown = Obstacle::LineageUnknown {
                 writer: OTHER.to_owned(),
             };

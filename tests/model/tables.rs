@@ -538,6 +538,7 @@ fn contribution(
             partition: i32::try_from(place).unwrap(),
             start_offset: range.start.into(),
             end_offset: range.end.into(),
+            before: None,
             leader_epoch: None,
             stats: sketch.as_ref().map(Sketch::stats),
             positions: None,

@@ -18,7 +18,7 @@ use crate::lake;
 use crate::process::clock::{Backoff, Clock};
 use crate::sink::commit::{Outcome, Success};
 use crate::sink::errand::Errand;
-use crate::sink::identity::{check_incarnations, incarnations};
+use crate::sink::identity::check_incarnations;
 use crate::sink::pipeline::{Context, chain};
 use crate::sink::progress::{Proof, Status, Trouble, evidence, reason_of_step};
 use crate::sink::question::{Answer, PATIENCE, known};
@@ -55,13 +55,7 @@ impl Session<'_> {
             .map(|batch| batch.times.excluded)
             .unwrap_or_default();
         let inquirer = Arc::clone(&self.inquirer);
-        let mut known = incarnations(&self.state);
-        known.retain(|topic, _| {
-            errand
-                .news
-                .iter()
-                .any(|news| news.topic == *topic && news.end_offset > news.start_offset)
-        });
+        let known = errand.read_from();
         let task = self.context.runtime.spawn(async move {
             let waits = Waits { id, status, clock };
             if errand.batch.is_some()

@@ -351,7 +351,9 @@ fn first_offsets(
     let mut anchors = anchors(inquirer, topics, &unknown, start_from, &context.clock)?;
     let accept = &spec.source.accept.topic_ids;
     for anchor in &mut anchors {
-        if anchor.topic_id.is_some_and(|id| accept.contains(&id)) {
+        // A table that begins has nothing of a topic that may be another by now.
+        let known = !state.is_new() || state.left.topics().contains_key(&anchor.topic);
+        if known && anchor.topic_id.is_some_and(|id| accept.contains(&id)) {
             anchor.origin = Origin::Anew;
         }
     }

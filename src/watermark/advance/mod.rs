@@ -30,7 +30,7 @@ mod topics;
 use topics::Arrival;
 
 pub use misfit::Misfit;
-pub use news::{Anchor, AskedEnd, Contribution, Jump, JumpKind, Origin, PartitionNews};
+pub use news::{Anchor, AskedEnd, Before, Contribution, Jump, JumpKind, Origin, PartitionNews};
 
 /// What a commit attempt writes.
 #[derive(Clone, Debug)]

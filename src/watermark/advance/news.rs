@@ -8,10 +8,11 @@ use uuid::Uuid;
 use crate::watermark::cells::CellCounts;
 use crate::watermark::digest::Sketch;
 use crate::watermark::event_time::Excluded;
+use crate::watermark::frontier::OpenGap;
 use crate::watermark::frontier::{NewestChange, PartitionStats};
 use crate::watermark::order::Order;
 use crate::watermark::source_position::SourcePositions;
-use crate::watermark::state::AskedPartitions;
+use crate::watermark::state::{AskedPartitions, State};
 
 /// Why reading begins at an anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,8 @@ pub enum Origin {
         /// The next offset that it left at: on a table that remembers another one the anchor is void.
         from: i64,
     },
-    /// Its owner has agreed that it is read from here, whatever the table remembers of a topic of this name (`source.accept`).
+    /// Its owner has agreed that it is read from here, whatever the table remembers of a topic of this name (`source.accept`). In a
+    /// first commit: behind what had been read of a log that is no longer the same, with which it is in no order.
     Anew,
 }
 
@@ -91,6 +93,42 @@ pub struct AskedEnd {
     pub delivered: i64,
 }
 
+/// What a batch follows in its log. Offsets alone do not tell a log from what it was before its end was cut off, or its topic made
+/// anew: both may stand at the same one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Before {
+    /// The id of the topic; `None`: not known.
+    pub topic_id: Option<Uuid>,
+    /// The leader epoch of the record before it; `None`: not known.
+    pub leader_epoch: Option<i32>,
+    /// What was lost before it, where no row has come since.
+    pub gap: Option<OpenGap>,
+}
+
+impl Before {
+    /// What a table has before the next offset of a partition.
+    #[must_use]
+    pub fn of(state: &State, topic: &str, partition: i32) -> Option<Self> {
+        let known = state.topics.get(topic)?;
+        let next = known.partitions.get(&partition)?;
+        Some(Before {
+            topic_id: known.id,
+            leader_epoch: next.leader_epoch,
+            gap: next.gap,
+        })
+    }
+
+    /// Whether a table that has `there` may be what the batch was read behind.
+    #[must_use]
+    pub fn fits(&self, there: &Before) -> bool {
+        let differ = |a: Option<i32>, b: Option<i32>| a.zip(b).is_some_and(|(a, b)| a != b);
+        let ids = self.topic_id.zip(there.topic_id);
+        // Rows have come where the table has no gap any more.
+        let jumped = there.gap.is_some() && there.gap != self.gap;
+        ids.is_none_or(|(a, b)| a == b) && !differ(self.leader_epoch, there.leader_epoch) && !jumped
+    }
+}
+
 /// What a worker knows that is new of one of its partitions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartitionNews {
@@ -102,6 +140,8 @@ pub struct PartitionNews {
     pub start_offset: i64,
     /// Where the batch ends, exclusive. The same as the start: there is no batch, and the table's next offset counts.
     pub end_offset: i64,
+    /// What the batch follows, as far as its reader knew.
+    pub before: Option<Before>,
     /// The leader epoch of the record before the end of the batch; `None`, too, where the position has passed its last row.
     pub leader_epoch: Option<i32>,
     /// What its rows with a say showed; `None`: there was none.
@@ -152,4 +192,48 @@ pub struct Contribution {
     pub cells: CellCounts,
     /// The event times of the rows with a say.
     pub event_times: Option<Sketch>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both stand at one offset: only what lies before it tells them apart.
+    #[test]
+    fn a_batch_fits_behind_the_log_that_it_was_read_from_and_no_other() {
+        let gap = |restart_us: i64| OpenGap {
+            from_us: None,
+            restart_us,
+            in_order: false,
+        };
+        let read = Before {
+            topic_id: Some(Uuid::from_u128(9)),
+            leader_epoch: Some(5),
+            gap: Some(gap(1)),
+        };
+        let fits = |there: Before| read.fits(&there);
+        assert!(fits(read));
+        assert!(fits(Before::default()), "nothing is known there");
+        assert!(Before::default().fits(&Before { gap: None, ..read }));
+        assert!(
+            fits(Before { gap: None, ..read }),
+            "its first rows are there"
+        );
+        for other in [
+            Before {
+                topic_id: Some(Uuid::from_u128(10)),
+                ..read
+            },
+            Before {
+                leader_epoch: Some(6),
+                ..read
+            },
+            Before {
+                gap: Some(gap(2)),
+                ..read
+            },
+        ] {
+            assert!(!fits(other), "{other:?}");
+        }
+    }
 }

@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 
 use super::misfit::Misfit;
-use super::news::{Anchor, Contribution, JumpKind};
+use super::news::{Anchor, Contribution, JumpKind, Origin};
 use super::returns::{Past, check_origin};
 use crate::watermark::event_time::{ceil_second, floor_second};
 use crate::watermark::frontier::{OnJoin, OpenGap, Policy};
@@ -157,12 +157,16 @@ pub(super) fn derive_anchor(
         Arrival::Created => {}
         Arrival::Backfills { before_us } => own.backfill_before_us = Some(before_us),
     }
+    let lost = |from_us: Option<i64>, in_order: bool| OpenGap {
+        from_us,
+        restart_us: at_us,
+        in_order,
+    };
     if own.anchor_us.is_none() && anchor.offset > 0 && !past.is_known() {
-        own.gap = Some(OpenGap {
-            from_us: base.published.finalized_before_us,
-            restart_us: at_us,
-            in_order: true,
-        });
+        own.gap = Some(lost(base.published.finalized_before_us, true));
+    }
+    if arrival == Arrival::First && anchor.origin == Origin::Anew {
+        own.gap = Some(lost(None, false));
     }
     record
         .partitions
