@@ -26,7 +26,7 @@ pub(super) enum Truth {
     Outlaw,
     /// It has no say.
     Excluded(Kind),
-    /// Sent again.
+    /// Sent again, behind newer rows: its position tells.
     Replay,
 }
 
@@ -39,6 +39,8 @@ pub(super) struct Row {
     pub commit_us: i64,
     pub snapshot: Snapshot,
     pub truth: Truth,
+    /// The offset of the row that it repeats.
+    pub copy_of: Option<i64>,
 }
 
 /// What a record holds.
@@ -58,6 +60,8 @@ pub(super) struct Record {
     pub what: What,
     /// Which transaction of its log it belongs to.
     pub transaction: Option<usize>,
+    /// The epoch of the leader that appended it.
+    pub leader_epoch: i32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,14 +82,16 @@ pub(super) struct Log {
     /// The log that it was before its end was cut off, and the offset where it was: below it both hold the same.
     pub cut: Option<(LogId, i64)>,
     pub transactions: Vec<Transaction>,
+    /// The epoch of its leader.
+    leader_epoch: i32,
     /// The source's position of its newest row, and its incarnation.
     position: i64,
     /// The greatest event time of the rows with a say.
     newest_us: Option<i64>,
     /// What the source has promised.
     resolved_us: Option<i64>,
-    /// The rows of the present incarnation of the source: what can be sent again.
-    sent: Vec<Row>,
+    /// The rows of the present incarnation of the source, with their offsets: what can be sent again.
+    sent: Vec<(i64, Row)>,
 }
 
 pub(super) struct Topic {
@@ -161,6 +167,7 @@ impl Broker {
             }
         }
         log.cut = Some((id, end));
+        log.leader_epoch += 1;
         // Nobody could tell whether what is sent again had been there before.
         log.sent.clear();
         let partition = usize::try_from(log.partition).expect("not negative");
@@ -250,7 +257,11 @@ impl Log {
                 _ => What::Row(self.row(order, settings)),
             };
             let transaction = order.transaction.then(|| self.transaction());
-            self.records.push(Record { what, transaction });
+            self.records.push(Record {
+                what,
+                transaction,
+                leader_epoch: self.leader_epoch,
+            });
         }
     }
 
@@ -260,10 +271,7 @@ impl Log {
         let most = us(settings.delay_ms) - 2 * CLOCKS_US;
         let least = -(us(settings.skew_ms) - 2 * CLOCKS_US);
         let delay_us = least + (most - least) * i64::from(order.delay) / 255;
-        let floor = self
-            .newest_us
-            .map_or(i64::MIN, |newest| newest - us(settings.lateness_ms));
-        let floor = floor.max(self.resolved_us.unwrap_or(floor));
+        let floor = self.floor_us(settings);
         let (event_us, truth) = match order.kind {
             Kind::Outlaw => outlaw(self.newest_us.unwrap_or(now).min(now), now, settings),
             Kind::Timeless => (NO_TIME, Truth::Excluded(Kind::Timeless)),
@@ -280,7 +288,7 @@ impl Log {
             Kind::Snapshot | Kind::LastOfSnapshot => (now, Truth::Excluded(Kind::Snapshot)),
             _ => change((now - delay_us).max(floor), order, settings),
         };
-        if matches!(truth, Truth::Counts | Truth::Outlaw) && order.kind == Kind::Change {
+        if matches!(truth, Truth::Counts | Truth::Outlaw) {
             self.newest_us = self.newest_us.max(Some(event_us));
         }
         let row = Row {
@@ -294,9 +302,13 @@ impl Log {
                 _ => Snapshot::Streamed,
             },
             truth,
+            copy_of: None,
         };
-        if !order.transaction {
-            self.sent.push(row);
+        if order.transaction {
+            // With its rows the connector's own progress is committed: it begins behind them again.
+            self.sent.clear();
+        } else {
+            self.sent.push((self.end(), row));
         }
         row
     }
@@ -310,6 +322,7 @@ impl Log {
         self.records.push(Record {
             what: What::Resolved(promised_us),
             transaction: None,
+            leader_epoch: self.leader_epoch,
         });
     }
 
@@ -340,34 +353,59 @@ impl Log {
         self.records.push(Record {
             what: What::Marker,
             transaction: Some(open),
+            leader_epoch: self.leader_epoch,
         });
         true
     }
 
-    /// The connector sends its last rows again, all but those at its newest position, which nobody could tell from news.
-    /// Tells how many.
-    pub(super) fn replay(&mut self, rows: u8, now_us: i64) -> usize {
-        let greatest = self.sent.iter().map(|row| row.position).max();
-        let before = |row: &&Row| Some(row.position) < greatest;
-        let again: Vec<Row> = self.sent.iter().filter(before).copied().collect();
-        let from = again.len().saturating_sub(usize::from(rows));
-        for row in &again[from..] {
-            let truth = match row.truth {
-                // What has no time or comes from a snapshot is counted as that.
-                Truth::Excluded(Kind::Timeless | Kind::Snapshot) => row.truth,
-                _ => Truth::Replay,
-            };
+    /// The connector sends its last rows again, all from one of them on. Tells how many.
+    pub(super) fn replay(&mut self, rows: u8, now_us: i64, settings: &Settings) -> usize {
+        let from = self.sent.len().saturating_sub(usize::from(rows));
+        let again = self.sent[from..].to_vec();
+        let newest = self.sent.iter().map(|(_, row)| row.position).max();
+        for (offset, row) in &again {
             let row = Row {
                 record_us: now_us,
-                truth,
+                truth: match row.truth {
+                    // What has no time or comes from a snapshot is counted as that.
+                    Truth::Excluded(Kind::Timeless | Kind::Snapshot) => row.truth,
+                    _ if Some(row.position) < newest => Truth::Replay,
+                    _ => self.truth_again(row.event_us, now_us, settings),
+                },
+                copy_of: Some(*offset),
                 ..*row
             };
             self.records.push(Record {
                 what: What::Row(row),
                 transaction: None,
+                leader_epoch: self.leader_epoch,
             });
         }
-        again.len() - from
+        again.len()
+    }
+
+    /// What a row at the newest position is when it is sent again: nobody can tell it from news.
+    fn truth_again(&self, event_us: i64, now_us: i64, settings: &Settings) -> Truth {
+        let us = |ms: i64| ms * 1000;
+        let late_us = now_us - event_us;
+        if settings.age_ms > 0 && late_us > us(settings.age_ms) {
+            Truth::Excluded(Kind::Old)
+        } else if late_us < -us(settings.skew_ms) {
+            Truth::Excluded(Kind::Future)
+        } else if late_us > us(settings.delay_ms) - 2 * CLOCKS_US
+            || event_us < self.floor_us(settings)
+        {
+            Truth::Outlaw
+        } else {
+            Truth::Counts
+        }
+    }
+
+    /// What no later row is older than: the bound of the lateness, and what the source has promised.
+    fn floor_us(&self, settings: &Settings) -> i64 {
+        let lateness_us = settings.lateness_ms * 1000;
+        let by_order = self.newest_us.map_or(i64::MIN, |us| us - lateness_us);
+        by_order.max(self.resolved_us.unwrap_or(by_order))
     }
 
     /// The source's positions begin anew, later ones by the clock.

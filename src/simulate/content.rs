@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::broker::{Broker, LogId, What};
+use super::broker::{Broker, LogId, Truth, What};
 use super::oracle::{Breach, Found, breach};
 
 /// A partition by its name.
@@ -57,6 +57,14 @@ pub(super) struct Committed<'a> {
     pub cells_changed: bool,
     /// Whether the replays of the files can be told for certain: nothing was passed over or forgotten.
     pub replays_certain: bool,
+}
+
+impl Committed<'_> {
+    /// Whose it is.
+    pub(super) fn writer(&self) -> String {
+        let named = self.summary.get("tidemark.writer");
+        named.cloned().unwrap_or_default()
+    }
 }
 
 /// Where reading of a partition begins, or goes on elsewhere.
@@ -180,6 +188,81 @@ impl Content {
         Ok(())
     }
 
+    /// Below which event time rows of a log have no say; a log that was cut is still that of its topic.
+    pub(super) fn backfilled_us(&self, broker: &Broker, mut log: LogId) -> Option<i64> {
+        loop {
+            match self.backfilled.get(&log) {
+                Some(us) => return Some(*us),
+                None => log = broker.logs[log].cut?.0,
+            }
+        }
+    }
+
+    /// The stretches of logs that are not there: passed over, still to come, or of a partition in which nobody reads yet.
+    pub(super) fn missing(&self, broker: &Broker) -> Vec<(LogId, i64, i64)> {
+        let mut known = BTreeSet::new();
+        // How late lost rows can be is derived from the rows behind them; where those break the bounds it is not known.
+        let mut stretches: Vec<(LogId, i64, i64)> = self.lost.clone();
+        stretches.retain(|(log, ..)| !has_outlaws(broker, *log));
+        known.extend(self.lost.iter().map(|(log, ..)| *log));
+        let drained = &self.drained;
+        for ((topic, _), (log, next)) in &self.held {
+            known.insert(*log);
+            if drained.contains(topic) {
+                continue;
+            }
+            // What was written since a cut; what that took away is never delivered.
+            let mut end = i64::MAX;
+            for later in log + 1..broker.logs.len() {
+                if let Some(below) = broker.same_below(*log, later) {
+                    known.insert(later);
+                    end = end.min(below);
+                    stretches.push((later, (*next).min(below), i64::MAX));
+                }
+            }
+            stretches.push((*log, *next, end));
+        }
+        let named: BTreeSet<&str> = self
+            .held
+            .keys()
+            .map(|(topic, _)| topic.as_str())
+            .filter(|topic| !drained.contains(*topic))
+            .collect();
+        let is_new = |log: &LogId| {
+            let topic = &broker.topics[broker.logs[*log].topic];
+            // A topic that was deleted before anybody read it is no part of what was claimed.
+            let there = topic.logs.contains(log);
+            there && !known.contains(log) && named.contains(&*topic.name)
+        };
+        let unknown = (0..broker.logs.len()).filter(is_new);
+        stretches.extend(unknown.map(|log| (log, 0, i64::MAX)));
+        stretches
+    }
+
+    /// Whether a row that was passed over is there all the same, because its connector has sent it again.
+    pub(super) fn repeats(&self, broker: &Broker, log: LogId, offset: i64) -> bool {
+        let next = |(held, next): &(LogId, i64)| {
+            let below = broker.same_below(log, *held)?;
+            Some(below.min(*next))
+        };
+        let end = self.held.values().find_map(next).unwrap_or(0);
+        let is_lost = |at: i64| {
+            let here = |of: LogId| of == log || broker.same_below(of, log).is_some();
+            let mut lost = self.lost.iter();
+            lost.any(|(of, from, to)| here(*of) && (*from..*to).contains(&at))
+        };
+        let repeats = |at: &i64| {
+            let record = broker.logs[log].record(*at);
+            let row = record.and_then(|record| match record.what {
+                What::Row(row) => Some(row),
+                _ => None,
+            });
+            row.is_some_and(|row| row.copy_of == Some(offset))
+        };
+        let mut copies = (offset + 1..end.min(broker.logs[log].end())).filter(repeats);
+        copies.any(|at| !is_lost(at))
+    }
+
     /// Takes in the offsets of a commit, with exactly their rows.
     pub(super) fn take(&mut self, broker: &Broker, commit: &Committed<'_>) -> Found {
         let mut files: BTreeMap<Name, Vec<(LogId, i64)>> = BTreeMap::new();
@@ -243,4 +326,10 @@ fn rows(broker: &Broker, log: LogId, from: i64, to: i64) -> Vec<i64> {
         record.is_some_and(|record| log.is_delivered(record) && matches!(record.what, What::Row(_)))
     };
     (from..to).filter(is_row).collect()
+}
+
+/// Whether a log holds rows that break the bounds.
+fn has_outlaws(broker: &Broker, log: LogId) -> bool {
+    let mut records = broker.logs[log].records.iter();
+    records.any(|record| matches!(record.what, What::Row(row) if row.truth == Truth::Outlaw))
 }

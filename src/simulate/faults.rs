@@ -129,7 +129,7 @@ impl World {
             }
             Event::Replay { partition, rows } if self.stopped_us.is_none() => {
                 let log = self.log(partition);
-                if self.broker.logs[log].replay(rows, self.now_us) > 0 {
+                if self.broker.logs[log].replay(rows, self.now_us, &self.settings) > 0 {
                     self.note.see(Seen::Replay);
                 }
             }

@@ -22,6 +22,7 @@ mod oracle;
 mod pipeline;
 mod plan;
 mod rules;
+mod said;
 mod shrink;
 mod start;
 mod table;

@@ -6,12 +6,13 @@
 //!
 //! I1 safety, I4 monotone within an epoch, I5 exactly once. I2, I3 and I6 are asked of the world by `world`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::broker::{Broker, LogId, Truth, What};
 use super::content::{Committed, Content, Name};
 use super::plan::Kind;
+use super::said::{Said, iso, own_claim, read};
 
 /// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,16 +39,10 @@ impl fmt::Display for Breach {
     }
 }
 
-/// A claim as its text says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    pub epoch: u64,
-    pub before_us: Option<i64>,
-    pub from_us: Option<i64>,
-    pub gaps: Vec<(i64, i64)>,
-}
-
 struct Entry {
+    parent_id: Option<i64>,
+    /// Whose it is, and what that writer claims for itself.
+    own: (String, Option<i64>),
     /// The offsets that it added.
     added: Vec<(LogId, i64, i64)>,
     content: Content,
@@ -68,31 +63,6 @@ pub(super) struct Oracle {
     last: Option<Said>,
     /// Whether something happened that may take a claim back.
     may_step: bool,
-}
-
-impl Said {
-    /// What was taken back once is none of what is said to be complete.
-    fn leaves_out(&self, retracted: &[(i64, i64)]) -> Found {
-        let covers = |from_us: i64, before_us: i64| {
-            let mut gaps = self.gaps.iter();
-            self.from_us >= Some(before_us)
-                || gaps.any(|(from, to)| *from <= from_us && before_us <= *to)
-        };
-        match retracted
-            .iter()
-            .find(|(from, before)| !covers(*from, *before))
-        {
-            None => Ok(()),
-            Some((from_us, before_us)) => Err(breach(
-                "I1",
-                format!(
-                    "{self:?} claims what was taken back, {} to {}",
-                    iso(*from_us),
-                    iso(*before_us)
-                ),
-            )),
-        }
-    }
 }
 
 impl Oracle {
@@ -167,13 +137,15 @@ impl Oracle {
         }
         said.leaves_out(&content.retracted)?;
         self.judge_step(&said, joins)?;
-        self.judge_counts(commit, &content.backfilled, broker)?;
+        self.judge_counts(commit, &content, broker)?;
         let ranges = commit.ranges.iter();
         let added = ranges.map(|range| (range.log, range.start, range.end));
         let added = added.collect();
         self.entries.insert(
             commit.snapshot_id,
             Entry {
+                parent_id: commit.parent_id,
+                own: (commit.writer(), own_claim(commit.summary)?),
                 added,
                 content,
                 said,
@@ -185,14 +157,13 @@ impl Oracle {
     /// Tells whether a topic comes to what was there: after a roll-back behind its commit it does so again.
     fn note_joins(&self, commit: &Committed<'_>, content: &mut Content, broker: &Broker) -> bool {
         let mut joins = false;
-        let claim_us = self
-            .own(commit.parent_id)
-            .and_then(|parent| self.entries[&parent].said.before_us);
+        let claim_us = self.claimed_by(&commit.writer(), commit.parent_id);
         // A writer that comes has kept nothing waiting.
         let begins = commit.summary.contains_key("tidemark.begins");
         for step in &commit.moves {
             let (topic, log) = (&step.name.0, &step.log);
-            let known = content.held.keys().any(|(known, _)| known == topic);
+            let known = content.held.keys().any(|(known, _)| known == topic)
+                && !content.left.contains_key(&step.name);
             joins |= !known && !content.held.is_empty();
             // What somebody has repeated may be there twice by the word of who accepted the table.
             let other = |of: LogId| broker.same_below(of, *log).is_none();
@@ -200,11 +171,28 @@ impl Oracle {
             if known || begins {
                 continue;
             }
-            if let Some(claim_us) = claim_us.filter(|_| commit.backfill) {
-                content.backfilled.insert(*log, claim_us);
+            if commit.backfill {
+                // One that is back may still count by what its log was before it was cut.
+                let there = content.left.get(&step.name).map(|(there, _)| *there);
+                let there = there.filter(|there| broker.same_below(*there, *log).is_some());
+                for log in there.into_iter().chain([*log]) {
+                    let before_us = claim_us.unwrap_or(i64::MIN);
+                    content.backfilled.insert(log, before_us);
+                }
             }
         }
         joins
+    }
+
+    /// What a writer claims for itself by its newest commit under a snapshot, whatever the others hold back.
+    fn claimed_by(&self, writer: &str, mut snapshot_id: Option<i64>) -> Option<i64> {
+        while let Some(entry) = self.own(snapshot_id).map(|id| &self.entries[&id]) {
+            if entry.own.0 == writer {
+                return entry.own.1;
+            }
+            snapshot_id = entry.parent_id;
+        }
+        None
     }
 
     /// Something happened that may take a claim back.
@@ -233,7 +221,7 @@ impl Oracle {
     fn judge_counts(
         &mut self,
         commit: &Committed<'_>,
-        backfilled: &BTreeMap<LogId, i64>,
+        content: &Content,
         broker: &Broker,
     ) -> Found {
         let claim_us = self
@@ -246,10 +234,10 @@ impl Oracle {
             let What::Row(row) = record.what else {
                 continue;
             };
-            let backfilled = backfilled.get(log);
+            let backfilled = content.backfilled_us(broker, *log);
             let name = match row.truth {
                 Truth::Counts | Truth::Outlaw | Truth::Excluded(Kind::Old | Kind::Future)
-                    if backfilled > Some(&row.event_us) =>
+                    if backfilled > Some(row.event_us) =>
                 {
                     "tidemark.excluded.backfill"
                 }
@@ -304,57 +292,23 @@ impl Oracle {
             let Some(before_us) = entry.said.before_us else {
                 continue;
             };
-            let mut known = BTreeSet::new();
-            // How late lost rows can be is derived from the rows behind them; where those break the bounds it is not known.
-            let mut stretches: Vec<(LogId, i64, i64)> = entry.content.lost.clone();
-            stretches.retain(|(log, ..)| !has_outlaws(broker, *log));
-            known.extend(entry.content.lost.iter().map(|(log, ..)| *log));
-            let drained = &entry.content.drained;
-            for ((topic, _), (log, next)) in &entry.content.held {
-                known.insert(*log);
-                if drained.contains(topic) {
-                    continue;
-                }
-                // What was written since a cut; what that took away is never delivered.
-                let mut end = i64::MAX;
-                for later in log + 1..broker.logs.len() {
-                    if let Some(below) = broker.same_below(*log, later) {
-                        known.insert(later);
-                        end = end.min(below);
-                        stretches.push((later, (*next).min(below), i64::MAX));
-                    }
-                }
-                stretches.push((*log, *next, end));
-            }
-            let named: BTreeSet<&str> = entry
-                .content
-                .held
-                .keys()
-                .map(|(topic, _)| topic.as_str())
-                .filter(|topic| !drained.contains(*topic))
-                .collect();
-            let is_new = |log: &LogId| {
-                let topic = &broker.topics[broker.logs[*log].topic];
-                // A topic that was deleted before anybody read it is no part of what was claimed.
-                let there = topic.logs.contains(log);
-                there && !known.contains(log) && named.contains(&*topic.name)
-            };
-            let unknown = (0..broker.logs.len()).filter(is_new);
-            stretches.extend(unknown.map(|log| (log, 0, i64::MAX)));
-            for (log, from, to) in stretches {
+            for (log, from, to) in entry.content.missing(broker) {
                 let least = unread[log].get(usize::try_from(from).unwrap_or(usize::MAX));
                 if least.is_none_or(|least| *least >= before_us) {
                     continue;
                 }
                 let rows = counting(broker, log, from, to);
-                let backfilled = entry.content.backfilled.get(&log);
+                let backfilled = entry.content.backfilled_us(broker, log);
                 let claimed = |us: i64| {
                     us < before_us
-                        && backfilled.is_none_or(|backfilled_us| us >= *backfilled_us)
+                        && backfilled.is_none_or(|backfilled_us| us >= backfilled_us)
                         && entry.said.from_us.is_none_or(|from_us| us >= from_us)
                         && !entry.said.gaps.iter().any(|(a, b)| (*a..*b).contains(&us))
                 };
-                if let Some((offset, us)) = rows.into_iter().find(|(_, us)| claimed(*us)) {
+                let missing = |(offset, us): &(i64, i64)| {
+                    claimed(*us) && !entry.content.repeats(broker, log, *offset)
+                };
+                if let Some((offset, us)) = rows.into_iter().find(missing) {
                     return Err(breach(
                         "I1",
                         format!(
@@ -424,12 +378,6 @@ fn counting(broker: &Broker, log: LogId, from: i64, to: i64) -> Vec<(i64, i64)> 
     (from..to).filter_map(counts).collect()
 }
 
-/// Whether a log holds rows that break the bounds.
-fn has_outlaws(broker: &Broker, log: LogId) -> bool {
-    let mut records = broker.logs[log].records.iter();
-    records.any(|record| matches!(record.what, What::Row(row) if row.truth == Truth::Outlaw))
-}
-
 /// The least event time of the rows with a say that keep the bounds, from each offset on.
 fn least_from(counting: Vec<(i64, i64)>, end: i64) -> Vec<i64> {
     let mut least = vec![i64::MAX; usize::try_from(end).expect("not negative") + 1];
@@ -440,36 +388,4 @@ fn least_from(counting: Vec<(i64, i64)>, end: i64) -> Vec<i64> {
         least[at - 1] = least[at - 1].min(least[at]);
     }
     least
-}
-
-/// Reads a claim as a stranger does.
-pub(super) fn read(properties: &HashMap<String, String>) -> Result<Said, Breach> {
-    let instant = |text: &str| {
-        let parsed: Result<jiff::Timestamp, _> = text.parse();
-        let parsed = parsed.map(jiff::Timestamp::as_microsecond);
-        parsed.map_err(|error| breach("I3", format!("{text:?}: {error}")))
-    };
-    let text = |name: &str| properties.get(name).map(String::as_str);
-    let epoch = text("tidemark.epoch").and_then(|epoch| epoch.parse().ok());
-    let gaps: Vec<(String, String)> = text("tidemark.gaps")
-        .map(serde_json::from_str)
-        .transpose()
-        .map_err(|error| breach("I3", format!("the gaps are not readable: {error}")))?
-        .unwrap_or_default();
-    let gaps = gaps
-        .iter()
-        .map(|(from, to)| Ok((instant(from)?, instant(to)?)));
-    Ok(Said {
-        epoch: epoch.unwrap_or_default(),
-        before_us: text("tidemark.finalized-before").map(instant).transpose()?,
-        from_us: text("tidemark.complete-from")
-            .filter(|from| *from != "unbounded")
-            .map(instant)
-            .transpose()?,
-        gaps: gaps.collect::<Result<_, Breach>>()?,
-    })
-}
-
-pub(super) fn iso(us: i64) -> String {
-    jiff::Timestamp::from_microsecond(us).map_or_else(|_| us.to_string(), |at| at.to_string())
 }

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::oracle::{Breach, Found};
 use super::plan::Settings;
+use super::start::Stood;
 use super::table::REF;
 use super::tally::Seen;
 use super::worker::Ready;
@@ -177,7 +178,9 @@ impl World {
     /// Brings an order onto the table in the name of a writer, in a commit of its own; tells whether it took effect.
     fn order(&mut self, pipeline: usize, order: Order) -> Result<bool, Breach> {
         let stood = self.stand_as(pipeline, self.now_us, true);
-        let Some(stood) = stood.filter(|stood| !stood.is_for_opening()) else {
+        // A roll-back is taken up by the workers, and by a person where none may.
+        let settled = |stood: &Stood| !stood.reopens || stood.state.published.drained;
+        let Some(stood) = stood.filter(|stood| !stood.state.is_new() && settled(stood)) else {
             return Ok(false);
         };
         let policy = stood.state.policy.clone();

@@ -122,3 +122,88 @@ fn a_topic_whose_backfill_was_rolled_back_has_a_say_again() {
         "histories/a_topic_whose_backfill_was_rolled_back_has_a_say_again.json"
     ));
 }
+
+/// Rolled back to where it was drained, with later commits gone: only its state tells that, and the oracle missed the step in the
+/// summaries.
+#[test]
+fn the_step_of_a_drained_writer_after_a_roll_back_stands_on_no_table() {
+    assert_good(include_str!(
+        "histories/the_step_of_a_drained_writer_after_a_roll_back_stands_on_no_table.json"
+    ));
+}
+
+/// Accepted, with the offsets kept, after the topic was made anew: complete-from fell with the first row of the new one, and what was
+/// never read of the old one lay above.
+#[test]
+fn a_topic_made_anew_before_its_table_was_accepted() {
+    assert_good(include_str!(
+        "histories/a_topic_made_anew_before_its_table_was_accepted.json"
+    ));
+}
+
+/// The head of the log was lost, and what was left began with rows that had been sent again: the oracle missed the originals. And the
+/// connector had left out the newest, which a real one sends again as well.
+#[test]
+fn rows_that_are_there_as_copies_alone() {
+    assert_good(include_str!(
+        "histories/rows_that_are_there_as_copies_alone.json"
+    ));
+}
+
+/// With `onJoin: Backfill` rows have no say below what the writer itself claims; the oracle took the claim of the table, which another
+/// writer holds.
+#[test]
+fn a_topic_comes_back_to_a_writer_that_is_ahead_of_another() {
+    assert_good(include_str!(
+        "histories/a_topic_comes_back_to_a_writer_that_is_ahead_of_another.json"
+    ));
+}
+
+/// The rows of a topic that joined without a step have no say below the claim, also once its log was cut: the oracle counted the new log
+/// as another topic.
+#[test]
+fn a_topic_that_joined_is_cut() {
+    assert_good(include_str!("histories/a_topic_that_joined_is_cut.json"));
+}
+
+/// The same where it was cut while it was away.
+#[test]
+fn a_topic_is_cut_while_it_is_away() {
+    assert_good(include_str!(
+        "histories/a_topic_is_cut_while_it_is_away.json"
+    ));
+}
+
+/// The world left a commit on its way for a whole interval, and the window reached back farther than the oracle allows for.
+#[test]
+fn a_commit_on_its_way_at_the_end_of_a_round() {
+    assert_good(include_str!(
+        "histories/a_commit_on_its_way_at_the_end_of_a_round.json"
+    ));
+}
+
+/// A worker stood still with the first rows of a topic. It was made anew, another worker began in the new one at 0, and what the first
+/// one held went onto the table.
+#[test]
+fn a_batch_of_a_topic_that_is_gone_fits_at_offset_0() {
+    assert_good(include_str!(
+        "histories/a_batch_of_a_topic_that_is_gone_fits_at_offset_0.json"
+    ));
+}
+
+/// A worker read on in the new topic as the client lets it, while the state that it compared ids with was the new one's already: rows of
+/// both went into one batch.
+#[test]
+fn a_batch_reaches_over_two_topics_of_one_name() {
+    assert_good(include_str!(
+        "histories/a_batch_reaches_over_two_topics_of_one_name.json"
+    ));
+}
+
+/// State lost, and all commits expired beneath those of another writer: the epoch of the table fell, and the claim could rise without it.
+#[test]
+fn only_the_word_of_another_writer_is_left() {
+    assert_good(include_str!(
+        "histories/only_the_word_of_another_writer_is_left.json"
+    ));
+}

@@ -231,8 +231,7 @@ impl World {
         if !errand.is_worth_a_look(&session.state, session.cadence.is_closable(), now_us) {
             return;
         }
-        let mut ids = incarnations(&session.state);
-        ids.retain(|topic, _| errand.news.iter().any(|news| news.topic == *topic));
+        let ids = errand.read_from();
         // The client reads on without a word in a topic that was made anew: the ids are asked before a commit.
         let changed = errand.batch.is_some() && check_incarnations(&ids, &topics, &[]).is_err();
         if changed && knows_ids {

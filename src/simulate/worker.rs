@@ -186,7 +186,7 @@ impl Session {
                     What::Undecodable => self.statistics.count_undecodable(),
                     What::Signal | What::Resolved(_) | What::Marker => {}
                 }
-                self.tracks.take(slot, offset, Some(3));
+                self.tracks.take(slot, offset, Some(record.leader_epoch));
                 if let What::Resolved(us) = record.what {
                     self.tracks.promise(slot, us);
                 }
