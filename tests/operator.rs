@@ -536,6 +536,12 @@ fn fleet_bears_an_api_server_that_is_away_or_has_no_time() {
     await_all(&stage, &names, 11);
 
     // Whatever happens while nobody watches, and more than the server remembers after its restart.
+    stage.await_some("watches that all go on", |_| {
+        let log = operator.log();
+        let [broken, mended] =
+            ["watch broken", "watch goes on"].map(|told| log.matches(told).count());
+        (broken > 0 && broken == mended).then_some(())
+    });
     operator.signal(Signal::SIGSTOP);
     kube.kill();
     kube.start(&[]);
