@@ -310,13 +310,11 @@ impl Reports {
     }
 
     fn submit(&self, pipeline: &mut Pipeline, key: &Key, new: Arc<IngestionPipelineStatus>) {
-        let old = pipeline
-            .submitted
-            .as_deref()
-            .or(pipeline.current.as_deref());
-        if old.is_some_and(|old| !status::is_news(&new, old)) {
+        let old = pipeline.submitted.as_ref().or(pipeline.current.as_ref());
+        if old.is_some_and(|old| Arc::ptr_eq(old, &new) || !status::is_news(&new, old)) {
             return;
         }
+        let old = old.map(Arc::as_ref);
         let urgent = old.is_none_or(|old| status::is_news_of_conditions(&new, old));
         for notice in notices(old, &new) {
             self.context.events.tell(key, &pipeline.kept.uid, notice);

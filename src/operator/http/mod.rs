@@ -164,7 +164,7 @@ async fn claim(
     };
     let answer = ClaimAnswer::of(&known);
     let tag = tag(&answer);
-    if is_known(&headers, &tag) {
+    if is_known(named(&headers).as_ref(), &tag) {
         return unchanged(&tag);
     }
     tagged(StatusCode::OK, &tag, &answer)
@@ -184,6 +184,9 @@ async fn ready(
     let Some(mut known) = readers.claims.subscribe(&key) else {
         return refuse(StatusCode::NOT_FOUND, missing(&key));
     };
+    let named = named(&headers);
+    // They hold on to what the connection has read: 8 KB for each request that waits.
+    drop(headers);
     let until = readers.clock.monotonic() + ask.wait;
     let mut place = None;
     loop {
@@ -191,7 +194,7 @@ async fn ready(
         let is_over = left.is_zero() || readers.stop.is_cancelled();
         // Nothing of the answer is kept while the request waits.
         let now = Arc::clone(&known.borrow_and_update());
-        if let Some(response) = answer(&now, &ask, &headers, is_over) {
+        if let Some(response) = answer(&now, &ask, named.as_ref(), is_over) {
             return response;
         }
         drop(now);
@@ -216,13 +219,18 @@ async fn ready(
 }
 
 /// The answer as things stand, unless it is to be waited for another one.
-fn answer(known: &Known, ask: &Ask, headers: &HeaderMap, is_over: bool) -> Option<Response> {
+fn answer(
+    known: &Known,
+    ask: &Ask,
+    named: Option<&Vec<String>>,
+    is_over: bool,
+) -> Option<Response> {
     let (verdict, answer) = ReadyAnswer::of(known, &ask.question);
     let tag = tag(&Gist(&answer));
-    let is_known = is_known(headers, &tag);
+    let is_known = is_known(named, &tag);
     let is_settled = matches!(verdict, Verdict::Ready | Verdict::Incomplete(_));
     // Who knows the answer waits for another one; who does not, for one that is settled.
-    let is_told = if headers.contains_key(header::IF_NONE_MATCH) {
+    let is_told = if named.is_some() {
         !is_known
     } else {
         is_settled
@@ -263,12 +271,21 @@ fn tag(answer: &impl Serialize) -> String {
     format!("\"{}\"", URL_SAFE_NO_PAD.encode(&hash[..12]))
 }
 
-fn is_known(headers: &HeaderMap, tag: &str) -> bool {
-    let named = headers.get_all(header::IF_NONE_MATCH).iter();
-    let mut named = named
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','));
-    named.any(|one| one.trim().trim_start_matches("W/") == tag || one.trim() == "*")
+/// The answers that whoever asks knows already, by their names; `None`: nothing is said of that.
+fn named(headers: &HeaderMap) -> Option<Vec<String>> {
+    headers.contains_key(header::IF_NONE_MATCH).then(|| {
+        let named = headers.get_all(header::IF_NONE_MATCH).iter();
+        let named = named
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','));
+        let bare = named.map(|one| one.trim().trim_start_matches("W/").to_owned());
+        bare.collect()
+    })
+}
+
+fn is_known(named: Option<&Vec<String>>, tag: &str) -> bool {
+    let mut named = named.into_iter().flatten();
+    named.any(|one| one == tag || one == "*")
 }
 
 fn unchanged(tag: &str) -> Response {

@@ -85,20 +85,25 @@ impl Workers {
         }
     }
 
-    /// Takes an answer in, unless a later one is there or the worker is not expected.
-    pub fn hear(&mut self, name: &str, said: Said, at_us: i64) {
+    /// Takes an answer in, unless a later one is there or the worker is not expected. Says whether it is another one than before,
+    /// or the first after a silence.
+    pub fn hear(&mut self, name: &str, said: Said, at_us: i64) -> bool {
         let mut named = self.by_name.iter_mut().filter(|(one, _)| one == name);
         let Some((_, worker)) = named.next() else {
-            return;
+            return false;
         };
-        if worker
-            .heard
-            .as_ref()
-            .is_some_and(|(heard_us, _)| *heard_us > at_us)
-        {
-            return;
-        }
-        worker.heard = Some((at_us, said));
+        let was_silent = worker.is_silent(at_us);
+        let is_same = match &mut worker.heard {
+            Some((heard_us, _)) if *heard_us > at_us => return false,
+            Some((heard_us, before)) if *before == said => {
+                *heard_us = at_us;
+                true
+            }
+            heard => {
+                *heard = Some((at_us, said));
+                false
+            }
+        };
         let lags = self.by_name.iter().map(|(_, worker)| match &worker.heard {
             Some((_, Said::Progress(progress))) => Some(progress.lag?.offsets),
             _ => None,
@@ -108,6 +113,7 @@ impl Workers {
             let sum = lags.into_iter().fold(0, u64::saturating_add);
             self.lag.observe(sum, at_us);
         }
+        was_silent || !is_same
     }
 
     /// The workers by name.
