@@ -235,12 +235,12 @@ fn whoever_is_refused_is_told_why() {
     assert_eq!(error.reason(), Reason::SecretInvalid);
 }
 
-/// A pipeline of key-value rows through the encrypted listener with credentials.
+/// A pipeline of key-value rows through a listener; `security` are the fields of the way to it.
 fn manifest(
     name: &str,
     (bootstrap, catalog): (String, String),
     topic: &str,
-    user: &str,
+    security: &str,
     namespace: &str,
 ) -> String {
     format!(
@@ -253,10 +253,7 @@ spec:
     kafka:
       bootstrapServers: '{bootstrap}'
       topics: [{topic}]
-      security:
-        protocol: SaslSsl
-        tls: {{caRef: {{name: kafka, key: ca.crt}}}}
-        sasl: {{mechanism: ScramSha512, username: {user}, passwordRef: {{name: kafka, key: password}}}}
+      security: {{{security}}}
     format: Json
   sink:
     catalog: {{type: Rest, uri: '{catalog}'}}
@@ -281,7 +278,11 @@ fn a_changed_password_is_taken_up_by_a_running_pipeline() {
     let secrets = secure.secrets();
     let name = own_name(test);
     let place = (secure.listener(4), catalog.uri());
-    let manifest = manifest(&name, place, &topic, &user, &namespace);
+    let security = format!(
+        "protocol: SaslSsl, tls: {{caRef: {{name: kafka, key: ca.crt}}}}, \
+         sasl: {{mechanism: ScramSha512, username: {user}, passwordRef: {{name: kafka, key: password}}}}"
+    );
+    let manifest = manifest(&name, place, &topic, &security, &namespace);
     write(&secure.broker, &topic, 0, 0..100);
     let folder = secrets.path().display().to_string();
     let worker = Worker::run((&name, "one"), &manifest, &[("TIDEMARK_SECRETS", &folder)]);
@@ -322,4 +323,49 @@ fn a_changed_password_is_taken_up_by_a_running_pipeline() {
     assert!(worker.terminate().success());
     let table = catalog.table(&namespace, "rows").unwrap();
     assert_eq!(total_records(&table), 200);
+}
+
+/// A running pipeline shows the certificate that the secret holds now, and trusts the authority that it holds now; each row once.
+#[test]
+fn changed_certificates_are_taken_up_by_a_running_pipeline() {
+    let secure = secure();
+    let catalog = Catalog::shared();
+    let test = "changed_certificates";
+    let (topic, namespace) = (secure.broker.topic(test, 1), catalog.namespace(test));
+    let secrets = secure.secrets();
+    let name = own_name(test);
+    let place = (secure.listener(2), catalog.uri());
+    let security = "protocol: Ssl, tls: {caRef: {name: client, key: ca.crt}, \
+                    certificateRef: {name: client, key: tls.crt}, keyRef: {name: client, key: tls.key}}";
+    let show = |authority: &Certificates, client: &Certificates| {
+        secrets.write("client", "ca.crt", &authority.read("ca.pem"));
+        secrets.write("client", "tls.key", &client.read("client.key"));
+        secrets.write("client", "tls.crt", &client.read("client.crt"));
+    };
+    let (ours, theirs) = (&secure.certificates, &secure.others);
+    show(ours, ours);
+    write(&secure.broker, &topic, 0, 0..100);
+    let folder = secrets.path().display().to_string();
+    let worker = Worker::run(
+        (&name, "one"),
+        &manifest(&name, place, &topic, security, &namespace),
+        &[("TIDEMARK_SECRETS", &folder)],
+    );
+    let total = |wanted: u64| {
+        let what = format!("{wanted} rows, see {}", worker.log().display());
+        let found = within(PATIENCE, &what, || {
+            let found = total_records(&catalog.table(&namespace, "rows")?);
+            (found >= wanted).then_some(found)
+        });
+        assert_eq!(found, wanted);
+    };
+    total(100);
+    show(ours, theirs);
+    worker.wait_for_reason("CredentialsRefused", PATIENCE);
+    write(&secure.broker, &topic, 0, 100..200);
+    show(theirs, ours);
+    worker.wait_for_reason("CertificateUntrusted", PATIENCE);
+    show(ours, ours);
+    total(200);
+    assert!(worker.terminate().success());
 }

@@ -6,6 +6,7 @@
 )]
 
 mod admission;
+mod catalog_security;
 mod chart;
 mod cli;
 mod commits;
@@ -18,6 +19,7 @@ mod foreign;
 mod formats;
 mod generated;
 mod house;
+mod identity;
 mod kafka_security;
 mod late;
 mod lead;

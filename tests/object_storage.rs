@@ -4,7 +4,7 @@ use std::{
     path::Path,
     process::Command,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -78,7 +78,7 @@ fn with_keys(endpoint: &str) -> String {
     )
 }
 
-fn write_key(secrets: &SecretFolder, key: Key) {
+pub(super) fn write_key(secrets: &SecretFolder, key: Key) {
     secrets.write("lake", "id", key.id);
     secrets.write("lake", "secret", key.secret);
 }
@@ -215,7 +215,7 @@ fn metadata_location(settings: &CatalogSettings, table: &TableIdent) -> Option<S
     })
 }
 
-fn settings(
+pub(super) fn settings(
     folder: &Path,
     bucket: &str,
     endpoint: &str,
@@ -242,6 +242,7 @@ fn settings(
             ..Storage::default()
         },
         secrets: Secrets::in_folder(secrets.path()),
+        authorities: None,
     };
     settings
 }
@@ -253,7 +254,7 @@ const NEXT: Key = Key {
 };
 
 /// The rows of a table of a SQL catalog, by its newest summary.
-fn rows_of(settings: &CatalogSettings, table: &TableIdent) -> Option<u64> {
+pub(super) fn rows_of(settings: &CatalogSettings, table: &TableIdent) -> Option<u64> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let table = runtime.block_on(async {
         let catalog = open(settings).await.ok()?;
@@ -349,6 +350,58 @@ fn a_rotated_key_is_taken_up_while_rows_go_on() {
         told.contains("name a file") && !told.contains("panicked"),
         "{told}"
     );
+}
+
+/// A key of a session is good with its token alone. Whoever makes them renews them, and the next one is taken up while rows go on.
+#[test]
+fn a_session_s_next_token_is_taken_up_while_rows_go_on() {
+    let test = "session";
+    let (broker, store) = (Broker::shared(), Store::shared());
+    let bucket = store.bucket(test);
+    let token = Arc::new(Mutex::new("hush-token-1"));
+    let current = Arc::clone(&token);
+    let proxy = Proxy::start(store.address(), move |request| {
+        match request.header("x-amz-security-token") {
+            Some(shown) if shown == *current.lock().unwrap() => Fate::Pass,
+            _ => Fate::Refused(403),
+        }
+    });
+    let (topic, folder) = (broker.topic(test, 1), tempfile::tempdir().unwrap());
+    let secrets = SecretFolder::new();
+    write_key(&secrets, Key::USUAL);
+    secrets.write("lake", "token", "hush-token-1");
+    let uri = format!("sqlite://{}/catalog.db", folder.path().display());
+    let storage = with_keys(&proxy.uri()).replace(
+        "secretAccessKeyRef",
+        "sessionTokenRef: {name: lake, key: token}, secretAccessKeyRef",
+    );
+    let fields =
+        format!("type: Sql, uri: '{uri}', warehouse: 's3://{bucket}/warehouse', {storage}");
+    let name = own_name(test);
+    write(broker, &topic, 0, 0..100);
+    let worker = run(
+        &name,
+        &manifest(&name, (broker, &topic), &fields, "session"),
+        &secrets,
+    );
+    let own = settings(folder.path(), &bucket, &store.uri(), &secrets);
+    let ident = TableIdent::from_strs(["session", "rows"]).unwrap();
+    let total = |wanted: u64| {
+        let what = format!("{wanted} rows, see {}", worker.log().display());
+        let found = within(PATIENCE, &what, || {
+            let found = rows_of(&own, &ident)?;
+            (found >= wanted).then_some(found)
+        });
+        assert_eq!(found, wanted);
+    };
+    total(100);
+    *token.lock().unwrap() = "hush-token-2";
+    write(broker, &topic, 0, 100..200);
+    worker.wait_for_reason("CredentialsRefused", PATIENCE);
+    secrets.write("lake", "token", "hush-token-2");
+    total(200);
+    assert_hidden(&worker, &["hush-token", Key::USUAL.secret]);
+    assert!(worker.terminate().success());
 }
 
 /// The keys come with the table; the store's certificate is signed by an authority that only the secret names.

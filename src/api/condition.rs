@@ -132,11 +132,11 @@ pub enum Reason {
     SecretMissing,
     /// A secret holds something else than it should, as a key where certificates belong.
     SecretInvalid,
-    /// The brokers or the store do not take the credentials.
+    /// The brokers, the catalog or the store do not take the credentials.
     CredentialsRefused,
-    /// The certificate of a broker or of the store is signed by nobody who is trusted, or its time is over.
+    /// The certificate of a broker, of the catalog or of the store is signed by nobody who is trusted, or its time is over.
     CertificateUntrusted,
-    /// The certificate of a broker or of the store is that of another host.
+    /// The certificate of a broker, of the catalog or of the store is that of another host.
     HostMismatch,
     /// A policy is wrong somewhere, so nothing of it counts.
     PolicyInvalid,
@@ -493,7 +493,7 @@ impl Reason {
                 "see whether the secrets that source.kafka.security or sink.catalog.storage names hold the user's or the key's, and what that may do; they are read again by themselves"
             }
             Self::CertificateUntrusted => {
-                "name the certificate that signed it in caRef of source.kafka.security.tls or sink.catalog.storage; it is tried again by itself"
+                "name the certificate that signed it in caRef of source.kafka.security.tls, sink.catalog or sink.catalog.storage; it is tried again by itself"
             }
             Self::HostMismatch => {
                 "write the address by a name that its certificate has, or have a certificate made for that name; it is tried again by itself"

@@ -389,7 +389,10 @@ pub struct SinkSpec {
 /// An Iceberg catalog.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.type != 'Sql' || has(self.warehouse)").message("warehouse is needed with type: Sql: the location below which new tables are made"))]
+#[x_kube(
+    validation = Rule::new("self.type != 'Sql' || has(self.warehouse)").message("warehouse is needed with type: Sql: the location below which new tables are made"),
+    validation = Rule::new("!has(self.caRef) || self.uri.startsWith('https://')").message("caRef goes with a uri that begins with https://")
+)]
 pub struct CatalogSpec {
     /// Which protocol it speaks: `Rest` is the Iceberg REST protocol, `Sql` are tables in SQLite or PostgreSQL as PyIceberg and Java keep them.
     #[serde(rename = "type")]
@@ -406,12 +409,18 @@ pub struct CatalogSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 2048))]
     pub warehouse: Option<String>,
-    /// The secret that opens it: `id:secret` or a token (`Rest`), a password (`Sql`).
+    /// The secret that opens it: `id:secret`, which is exchanged for tokens, or a token itself (`Rest`), a password (`Sql`).
     ///
-    /// A changed secret is read again by itself.
+    /// A changed secret is read again by itself. Tokens are exchanged at the catalog, or at the `oauth2-server-uri` of `properties`, anew before they end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SecretRefSpec>")]
     pub credential_ref: Option<SecretRef>,
+    /// The secret with certificates, in PEM, that are trusted beside the usual ones. It goes with an `https://` address.
+    ///
+    /// A changed one is in force with the next connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub ca_ref: Option<SecretRef>,
     /// How the files of its tables are reached, where they are in a store that speaks S3. Left out, they are reached as the catalog says, with what it vends or with the identity of the pod.
     ///
     /// It may be changed: a running pipeline begins again with it, where its table stands.
@@ -463,7 +472,7 @@ pub struct StorageSpec {
     pub session_token_ref: Option<SecretRef>,
     /// The secret with certificates, in PEM, that are trusted beside the usual ones. It goes with an `https://` endpoint.
     ///
-    /// A changed one is in force with the next request.
+    /// A changed one is in force with the next connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SecretRefSpec>")]
     pub ca_ref: Option<SecretRef>,

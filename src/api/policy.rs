@@ -160,6 +160,10 @@ pub struct PolicyCatalog {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<SecretRefSpec>")]
     pub credential_ref: Option<SecretRef>,
+    /// The secret with certificates that are trusted beside the usual ones, as in a pipeline. It falls away where the catalog's address is not `https://`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<SecretRefSpec>")]
+    pub ca_ref: Option<SecretRef>,
     /// How the files are reached, as in a pipeline; each field is filled by itself, and what belongs to a key only with that key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<StorageSpec>,

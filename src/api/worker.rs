@@ -381,9 +381,12 @@ pub struct Catalog {
     /// Further options of the catalog and its storage.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
-    /// The credential: `client:secret` or a token (REST), a password (SQL).
+    /// The credential: `id:secret` or a token (REST), a password (SQL).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential_ref: Option<SecretRef>,
+    /// Certificates that are trusted beside the usual ones, in PEM (REST).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_ref: Option<SecretRef>,
     /// How the files of its tables are reached, where they are in a store that speaks S3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
@@ -866,9 +869,10 @@ impl EffectiveSpec {
 
     /// Every secret that it refers to.
     pub fn secret_refs(&self) -> impl Iterator<Item = &SecretRef> {
-        let storage = self.sink.catalog.storage.iter();
-        let storage = storage.flat_map(Storage::secret_refs);
-        self.lasting_secret_refs().chain(storage)
+        let catalog = &self.sink.catalog;
+        let storage = catalog.storage.iter().flat_map(Storage::secret_refs);
+        let own = self.lasting_secret_refs().chain(&catalog.ca_ref);
+        own.chain(storage)
     }
 
     /// Those of them with which connections are made that last: a new one needs new connections.

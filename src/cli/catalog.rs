@@ -6,7 +6,10 @@ use clap::ValueEnum;
 
 use crate::{
     api::{self, worker},
-    process::secret::{self, Secret, Secrets},
+    process::{
+        secret::{self, Secret, Secrets},
+        tls::Authorities,
+    },
     sensor::Catalog,
 };
 
@@ -46,6 +49,14 @@ pub(super) struct CatalogArguments {
         default_value = "default"
     )]
     catalog_name: String,
+    /// A file with certificates, in PEM, that are trusted beside the usual ones: those of the authority that signed the catalog's, or the store's
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "TIDEMARK_CA_FILE",
+        hide_env_values = true
+    )]
+    ca_file: Option<PathBuf>,
     /// The warehouse: its name (rest) or its location (sql)
     #[arg(
         long,
@@ -154,6 +165,7 @@ impl CatalogArguments {
             warehouse: self.warehouse.clone(),
             properties: self.properties.iter().cloned().collect::<BTreeMap<_, _>>(),
             credential_ref: None,
+            ca_ref: None,
             storage: Some(worker::Storage {
                 endpoint: self.s3_endpoint.clone(),
                 region: self.s3_region.clone(),
@@ -162,9 +174,11 @@ impl CatalogArguments {
             }),
         };
         let credential = std::env::var(CREDENTIAL_VARIABLE).ok().map(Secret::new);
+        let authorities = self.ca_file.clone();
         Ok(Catalog {
             settings,
             credential,
+            authorities: authorities.map(|path| Authorities::of_file("--ca-file", path)),
         })
     }
 }
@@ -217,6 +231,7 @@ fn from_manifest(path: PathBuf, table: &worker::TableName) -> Result<Catalog, Er
     Ok(Catalog {
         settings: sink.catalog,
         credential,
+        authorities: None,
     })
 }
 

@@ -3,12 +3,15 @@
 //! The image has no shell and no other client: this is how a pod looks whether names resolve, a Service has somebody behind it and a
 //! `NetworkPolicy` lets it through.
 
-use std::{io::Write, time::Duration};
+use std::{io::Write, path::PathBuf, time::Duration};
 
 use reqwest::{Client, Url, redirect::Policy};
 
 use super::{Error, Exit, wait::span};
-use crate::process::clock::Clock;
+use crate::process::{
+    clock::Clock,
+    tls::{self, Authorities},
+};
 
 /// How long one question may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,11 +31,17 @@ pub(super) struct Arguments {
     /// How long to go on asking; 0s asks once
     #[arg(long, value_name = "LENGTH", default_value = "0s", value_parser = span)]
     timeout: Duration,
+    /// A file with certificates, in PEM, that are trusted beside the usual ones
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
 }
 
 pub(super) async fn probe(arguments: Arguments, out: &mut dyn Write) -> Result<Exit, Error> {
     let clock = Clock::system();
+    let authorities = arguments.ca_file;
+    let authorities = authorities.map(|path| Authorities::of_file("--ca-file", path));
     let client = Client::builder()
+        .use_preconfigured_tls(tls::trusting(authorities).map_err(std::io::Error::other)?)
         .timeout(ANSWER_TIMEOUT)
         .redirect(Policy::none())
         .no_proxy()
@@ -83,6 +92,7 @@ mod tests {
         let arguments = Arguments {
             url: format!("http://{address}{path}").parse().unwrap(),
             timeout: Duration::ZERO,
+            ca_file: None,
         };
         let mut out = Vec::new();
         let exit = probe(arguments, &mut out).await.unwrap();
@@ -106,6 +116,7 @@ mod tests {
         let arguments = Arguments {
             url: format!("http://{address}/").parse().unwrap(),
             timeout: Duration::from_secs(1),
+            ca_file: None,
         };
         let mut out = Vec::new();
         assert_eq!(probe(arguments, &mut out).await.unwrap(), Exit::TimedOut);

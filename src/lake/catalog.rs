@@ -5,7 +5,7 @@
 //!
 //! Where the files are is a matter of [`storage`](super::storage): the catalog is handed one, and gives each table a part of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
@@ -14,7 +14,6 @@ use std::time::Duration;
 
 use iceberg::table::Table;
 use iceberg::{Catalog, CatalogBuilder, TableIdent};
-use iceberg_catalog_rest::RestCatalogBuilder;
 use iceberg_catalog_sql::{SqlBindStyle, SqlCatalogBuilder};
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
@@ -22,23 +21,20 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use super::Error;
 pub use super::bounded::bounded;
 use super::bounded::{ADDRESS_KEY, no_answer, vending};
+use super::rest::Rest;
+pub use super::rest::{CatalogFault, catalog_fault};
 pub use super::storage::local_path;
 use super::storage::{Files, Lister, StorageSettings, Store, is_writable};
 use crate::api::worker;
-use crate::process::secret::Secret;
+use crate::process::secret::{Secret, Secrets};
+use crate::process::tls::Authorities;
 
 /// Time one call of a catalog may take, when nothing else is set. Longer than the slowest commit of a healthy catalog, shorter
 /// than a commit interval that anyone would notice.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Time until a server must have taken the connection.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-
 /// How long a process waits for another one's write to the SQLite file. Writes take milliseconds.
 const SQLITE_BUSY: Duration = Duration::from_secs(20);
-
-/// The header that asks a REST server for credentials of the table's files, and what it says.
-const DELEGATION: (&str, &str) = ("header.X-Iceberg-Access-Delegation", "vended-credentials");
 
 /// Which catalog, and where.
 #[derive(Clone, PartialEq, Eq)]
@@ -85,10 +81,10 @@ pub struct CatalogSettings {
     pub warehouse: Option<String>,
     /// Handed to the client as they are (`header.*`, `scope`, `prefix`, …).
     pub properties: BTreeMap<String, String>,
-    /// REST: `client-id:client-secret` or the secret alone, exchanged for a token. SQL: the password, or `user:password`.
+    /// REST: `id:secret` of a client, exchanged for tokens, or a bearer token. SQL: the password, or `user:password`.
     pub credential: Option<Secret>,
-    /// REST: a bearer token; wins over `credential`.
-    pub token: Option<Secret>,
+    /// REST: who may have signed the server's certificate beside the usual authorities.
+    pub authorities: Option<Authorities>,
     /// Time one call may take.
     pub deadline: Duration,
     /// SQLite: whether the file is made, with its folder, where it is missing.
@@ -111,8 +107,19 @@ impl CatalogSettings {
             warehouse: catalog.warehouse.clone(),
             properties: catalog.properties.clone(),
             credential,
+            authorities: catalog.ca_ref.as_ref().map(|reference| {
+                let secrets = Secrets::from_environment();
+                Authorities::of_secret("sink.catalog.caRef", reference, &secrets)
+            }),
             storage: StorageSettings::of(catalog.storage.as_ref()),
             ..Self::new(kind)
+        }
+    }
+
+    /// Trusts these where the specification names no others: for the catalog, and for its store.
+    pub fn trust(&mut self, authorities: &Authorities) {
+        for own in [&mut self.authorities, &mut self.storage.authorities] {
+            own.get_or_insert_with(|| authorities.clone());
         }
     }
 
@@ -125,7 +132,7 @@ impl CatalogSettings {
             warehouse: None,
             properties: BTreeMap::new(),
             credential: None,
-            token: None,
+            authorities: None,
             deadline: CALL_DEADLINE,
             create: true,
             storage: StorageSettings::of(None),
@@ -152,11 +159,12 @@ pub async fn open_with_files(
     let address = settings.kind.address();
     Ok(match &settings.kind {
         CatalogKind::Rest { uri } => {
-            let catalog = open_rest(settings, uri, &store).await?;
+            let catalog = Rest::new(settings, uri, Files::of_store(Arc::clone(&store)))?;
             if store.has_keys() {
-                let catalog = bounded(catalog, address, settings.deadline);
+                let catalog = bounded(Arc::new(catalog), address, settings.deadline);
                 (catalog, Lister::new(store, None))
             } else {
+                let catalog = Arc::new(catalog.delegated());
                 let (catalog, vended) =
                     vending(catalog, address, settings.deadline, Arc::clone(&store));
                 (catalog, Lister::new(store, Some(vended)))
@@ -179,60 +187,6 @@ pub async fn load(catalog: &dyn Catalog, table: &TableIdent) -> Result<Table, Er
         .load_table(table)
         .await
         .map_err(|source| Error::from_catalog("load the table", table, source))
-}
-
-/// The client of a REST catalog; refuses an address that is none.
-pub(super) fn http_client(settings: &CatalogSettings, uri: &str) -> Result<reqwest::Client, Error> {
-    let invalid = |problem: String| Error::Settings {
-        field: "sink.catalog.uri",
-        value: without_password(uri),
-        problem,
-    };
-    let url = reqwest::Url::parse(uri)
-        .map_err(|error| invalid(format!("{error}; write it as http://host:port")))?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(invalid(
-            "a REST catalog is reached by http:// or https://".to_owned(),
-        ));
-    }
-    // The client's own default never times out (`iceberg-catalog-rest` 0.10.1).
-    reqwest::Client::builder()
-        .connect_timeout(CONNECT_DEADLINE)
-        .timeout(settings.deadline)
-        .pool_idle_timeout(Duration::from_secs(30))
-        .build()
-        .map_err(|error| invalid(format!("no HTTP client for it: {error}")))
-}
-
-async fn open_rest(
-    settings: &CatalogSettings,
-    uri: &str,
-    store: &Arc<Store>,
-) -> Result<Arc<dyn Catalog>, Error> {
-    let client = http_client(settings, uri)?;
-    let mut properties: HashMap<String, String> = settings.properties.clone().into_iter().collect();
-    let (header, value) = DELEGATION;
-    let asked = |name: &String| name.eq_ignore_ascii_case(header);
-    if !store.has_keys() && !properties.keys().any(asked) {
-        properties.insert(header.to_owned(), value.to_owned());
-    }
-    properties.insert("uri".to_owned(), uri.trim_end_matches('/').to_owned());
-    if let Some(warehouse) = &settings.warehouse {
-        properties.insert("warehouse".to_owned(), warehouse.clone());
-    }
-    if let Some(credential) = &settings.credential {
-        properties.insert("credential".to_owned(), credential.expose().to_owned());
-    }
-    if let Some(token) = &settings.token {
-        properties.insert("token".to_owned(), token.expose().to_owned());
-    }
-    let catalog = RestCatalogBuilder::default()
-        .with_storage_factory(Arc::new(Files::of_store(Arc::clone(store))))
-        .with_client(client)
-        .load(settings.name.clone(), properties)
-        .await
-        .map_err(|source| opening(settings, source))?;
-    Ok(Arc::new(catalog))
 }
 
 /// The address as the driver wants it, password included, and how it writes parameters. A missing SQLite file is created
@@ -393,7 +347,7 @@ fn with_password(uri: &str, credential: Option<&Secret>) -> Result<String, Error
     Ok(url.into())
 }
 
-fn without_password(uri: &str) -> String {
+pub(super) fn without_password(uri: &str) -> String {
     match reqwest::Url::parse(uri) {
         Ok(mut url) if url.password().is_some() => {
             if url.set_password(Some("…")).is_err() {
@@ -417,7 +371,6 @@ mod tests {
             uri: "postgres://me:hunter2@db/lake".to_owned(),
         });
         settings.credential = Some(Secret::new("hunter2"));
-        settings.token = Some(Secret::new("hunter2"));
         let shown = format!("{settings:?} {}", settings.kind.address());
         assert!(!shown.contains("hunter2"), "{shown}");
         assert!(shown.contains("me:"), "{shown}");

@@ -27,11 +27,14 @@ mod expiry;
 mod fixture;
 mod metrics;
 mod names;
+mod rest;
 mod routing;
 mod vending;
 
 use iceberg::{ErrorKind, TableIdent};
 use uuid::Uuid;
+
+use crate::process::tls;
 
 /// What a caller does about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,6 +172,18 @@ impl Error {
     #[must_use]
     pub fn store(&self) -> Option<&storage::StoreError> {
         storage::store_error(self)
+    }
+
+    /// What keeps a catalog from answering about tables, where that is the cause.
+    #[must_use]
+    pub fn catalog(&self) -> Option<&catalog::CatalogFault> {
+        catalog::catalog_fault(self)
+    }
+
+    /// What is wrong with a certificate, the catalog's or the store's, where one is at fault.
+    #[must_use]
+    pub fn certificate(&self) -> Option<tls::Fault> {
+        tls::fault(self)
     }
 
     /// The label of the reason, from the variant.

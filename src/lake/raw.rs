@@ -6,7 +6,6 @@
 //!
 //! An answer that does not say what happened is [`Error::Unknown`], as everywhere in this room.
 
-use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -17,18 +16,16 @@ use iceberg::spec::{MAIN_BRANCH, TableMetadata};
 use iceberg::table::Table;
 use iceberg::{ErrorKind, MetadataLocation, Runtime, TableRequirement, TableUpdate};
 use iceberg_catalog_rest::{CommitTableRequest, CommitTableResponse};
-use reqwest::StatusCode;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use serde::Deserialize;
+use reqwest::{Method, StatusCode};
 use sqlx::AnyPool;
 use sqlx::any::{AnyPoolOptions, install_default_drivers};
-use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use super::Error;
 use super::bounded::no_answer;
-use super::catalog::{CatalogKind, CatalogSettings, http_client, sql_uri};
-use crate::process::secret::Secret;
+use super::catalog::{CatalogKind, CatalogSettings, sql_uri};
+use super::rest::{Failed, Rest};
+use super::storage::{Files, Store};
 
 /// Commits any updates on exactly the given base.
 #[async_trait]
@@ -51,14 +48,11 @@ pub trait RawCommitter: Debug + Send + Sync {
 /// As [`open`](super::catalog::open).
 pub async fn open_raw(settings: &CatalogSettings) -> Result<Arc<dyn RawCommitter>, Error> {
     match &settings.kind {
-        CatalogKind::Rest { uri } => Ok(Arc::new(Rest {
-            client: http_client(settings, uri)?,
-            uri: uri.trim_end_matches('/').to_owned(),
-            warehouse: settings.warehouse.clone(),
-            properties: settings.properties.clone(),
-            credential: settings.credential.clone(),
-            token: Mutex::new(settings.token.clone()),
-        })),
+        CatalogKind::Rest { uri } => {
+            // A table that is rebuilt keeps the files of its base.
+            let files = Files::of_store(Store::new(&settings.storage));
+            Ok(Arc::new(Rest::new(settings, uri, files)?))
+        }
         CatalogKind::Sql { uri } => {
             let (uri, _) = sql_uri(settings, uri).await?;
             install_default_drivers();
@@ -233,135 +227,6 @@ impl RawCommitter for Sql {
     }
 }
 
-#[derive(Debug)]
-struct Rest {
-    client: reqwest::Client,
-    uri: String,
-    warehouse: Option<String>,
-    properties: BTreeMap<String, String>,
-    credential: Option<Secret>,
-    token: Mutex<Option<Secret>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct ServerConfig {
-    #[serde(default)]
-    defaults: BTreeMap<String, String>,
-    #[serde(default)]
-    overrides: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-struct TokenAnswer {
-    access_token: String,
-}
-
-impl Rest {
-    /// The properties in force: the server's defaults, ours, the server's overrides.
-    async fn properties(&self) -> iceberg::Result<BTreeMap<String, String>> {
-        let mut request = self
-            .client
-            .get(format!("{}/v1/config", self.uri))
-            .headers(self.headers().await?);
-        if let Some(warehouse) = &self.warehouse {
-            request = request.query(&[("warehouse", warehouse)]);
-        }
-        let answer = request.send().await.map_err(other)?;
-        let answer = answer.error_for_status().map_err(other)?;
-        let config: ServerConfig = answer.json().await.map_err(other)?;
-        let mut properties = config.defaults;
-        properties.extend(self.properties.clone());
-        properties.extend(config.overrides);
-        Ok(properties)
-    }
-
-    async fn headers(&self) -> iceberg::Result<HeaderMap> {
-        let mut headers = HeaderMap::new();
-        for (key, value) in &self.properties {
-            if let Some(name) = key.strip_prefix("header.") {
-                let name = HeaderName::from_str(name).map_err(other)?;
-                headers.insert(name, HeaderValue::from_str(value).map_err(other)?);
-            }
-        }
-        if let Some(token) = self.token().await? {
-            let mut value =
-                HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(other)?;
-            value.set_sensitive(true);
-            headers.insert(AUTHORIZATION, value);
-        }
-        Ok(headers)
-    }
-
-    async fn token(&self) -> iceberg::Result<Option<Secret>> {
-        let mut token = self.token.lock().await;
-        if let (None, Some(credential)) = (&*token, &self.credential) {
-            *token = Some(self.exchange(credential).await?);
-        }
-        Ok(token.clone())
-    }
-
-    async fn exchange(&self, credential: &Secret) -> iceberg::Result<Secret> {
-        let endpoint = self
-            .properties
-            .get("oauth2-server-uri")
-            .map_or_else(|| format!("{}/v1/oauth/tokens", self.uri), Clone::clone);
-        let mut form = vec![("grant_type", "client_credentials")];
-        match credential.expose().split_once(':') {
-            Some((id, secret)) => form.extend([("client_id", id), ("client_secret", secret)]),
-            None => form.push(("client_secret", credential.expose())),
-        }
-        let scope = self
-            .properties
-            .get("scope")
-            .map_or("catalog", String::as_str);
-        form.push(("scope", scope));
-        for name in ["audience", "resource"] {
-            if let Some(value) = self.properties.get(name) {
-                form.push((name, value));
-            }
-        }
-        let answer = self.client.post(endpoint).form(&form).send().await;
-        let answer = answer
-            .and_then(reqwest::Response::error_for_status)
-            .map_err(other)?;
-        let answer: TokenAnswer = answer.json().await.map_err(other)?;
-        Ok(Secret::new(answer.access_token))
-    }
-
-    fn endpoint(&self, base: &Table, prefix: Option<&String>) -> iceberg::Result<reqwest::Url> {
-        let mut url = reqwest::Url::parse(&format!("{}/v1", self.uri)).map_err(other)?;
-        let ident = base.identifier();
-        if let Ok(mut segments) = url.path_segments_mut() {
-            segments
-                .extend(prefix.iter().flat_map(|prefix| prefix.split('/')))
-                .push("namespaces")
-                .push(&ident.namespace().to_url_string())
-                .push("tables")
-                .push(ident.name());
-        }
-        Ok(url)
-    }
-
-    async fn request(
-        &self,
-        base: &Table,
-        updates: Vec<TableUpdate>,
-    ) -> iceberg::Result<reqwest::RequestBuilder> {
-        let properties = self.properties().await?;
-        let endpoint = self.endpoint(base, properties.get("prefix"))?;
-        let request = CommitTableRequest {
-            identifier: Some(base.identifier().clone()),
-            requirements: exact_base(base),
-            updates,
-        };
-        Ok(self
-            .client
-            .post(endpoint)
-            .headers(self.headers().await?)
-            .json(&request))
-    }
-}
-
 #[async_trait]
 impl RawCommitter for Rest {
     async fn update(
@@ -371,20 +236,22 @@ impl RawCommitter for Rest {
         updates: Vec<TableUpdate>,
     ) -> Result<Table, Error> {
         let attempt = Attempt { base, commit_id };
-        let request = self.request(base, updates).await;
-        let request = request.map_err(|error| attempt.not_sent(error))?;
-        let answer = match request.send().await {
+        let request = serde_json::to_vec(&CommitTableRequest {
+            identifier: Some(base.identifier().clone()),
+            requirements: exact_base(base),
+            updates,
+        });
+        let request = request.map_err(|error| attempt.not_sent(other(error)))?;
+        let asked = self.ask_of(Method::POST, base.identifier(), &[], Some(request));
+        let answer = match asked.await {
             Ok(answer) => answer,
-            Err(error) if error.is_connect() || error.is_builder() => {
-                return Err(attempt.not_sent(other(error)));
-            }
-            Err(error) => return Err(attempt.unknown(other(error))),
+            Err(Failed { error, sent: false }) => return Err(attempt.not_sent(error)),
+            Err(Failed { error, .. }) => return Err(attempt.unknown(error)),
         };
-        let status = answer.status();
-        match status {
+        match answer.status {
             StatusCode::OK => {
-                let committed: Result<CommitTableResponse, _> = answer.json().await;
-                let committed = committed.map_err(|error| attempt.unknown(other(error)))?;
+                let committed: iceberg::Result<CommitTableResponse> = answer.expect(&[]);
+                let committed = committed.map_err(|error| attempt.unknown(error))?;
                 rebuilt(base, committed.metadata, committed.metadata_location)
                     .map_err(|error| attempt.unknown(error))
             }
@@ -392,20 +259,8 @@ impl RawCommitter for Rest {
             StatusCode::NOT_FOUND => Err(Error::NoSuchTable {
                 table: base.identifier().clone(),
             }),
-            _ => {
-                if status == StatusCode::UNAUTHORIZED && self.credential.is_some() {
-                    // An expired token: the next attempt asks for a new one.
-                    *self.token.lock().await = None;
-                }
-                let text = answer.text().await.unwrap_or_default();
-                let source =
-                    iceberg::Error::new(ErrorKind::Unexpected, format!("{status}: {text}"));
-                if status.is_client_error() {
-                    Err(attempt.refused(source))
-                } else {
-                    Err(attempt.unknown(source))
-                }
-            }
+            status if status.is_client_error() => Err(attempt.refused(answer.error(&[]))),
+            _ => Err(attempt.unknown(answer.error(&[]))),
         }
     }
 }
@@ -432,30 +287,6 @@ mod tests {
         assert!(
             matches!(error, Error::NotSent { commit_id, .. } if commit_id == id),
             "{error:?}"
-        );
-    }
-
-    #[tokio::test]
-    async fn the_address_of_a_table_is_the_specification_s() {
-        let lake = super::super::fixture::lake().await;
-        let base = super::super::fixture::table(lake.catalog.as_ref()).await;
-        let rest = Rest {
-            client: reqwest::Client::new(),
-            uri: "http://catalog/api".to_owned(),
-            warehouse: None,
-            properties: BTreeMap::new(),
-            credential: None,
-            token: Mutex::new(None),
-        };
-        let plain = rest.endpoint(&base, None).unwrap();
-        assert_eq!(
-            plain.as_str(),
-            "http://catalog/api/v1/namespaces/shop/tables/orders"
-        );
-        let prefixed = rest.endpoint(&base, Some(&"ws/a b".to_owned())).unwrap();
-        assert_eq!(
-            prefixed.as_str(),
-            "http://catalog/api/v1/ws/a%20b/namespaces/shop/tables/orders"
         );
     }
 }

@@ -20,7 +20,7 @@ pub mod age;
 pub mod clock;
 pub mod http;
 pub mod secret;
-pub(crate) mod tls;
+pub mod tls;
 
 /// The variable that says what is logged, as `info` or `info,tidemark::kafka=debug`.
 pub const LOG_VARIABLE: &str = "TIDEMARK_LOG";

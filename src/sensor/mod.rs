@@ -17,7 +17,7 @@ use crate::{
         worker::{self, TableName},
     },
     lake::{self, catalog::CatalogSettings, lineage::lineage},
-    process::{clock::Clock, secret::Secret},
+    process::{clock::Clock, secret::Secret, tls::Authorities},
     watermark::{
         self, Ancestor, Coverage, ForeignClaim, Kept, Lineage, Peer, Reopened, State, TableView,
         Term,
@@ -49,6 +49,8 @@ pub struct Catalog {
     pub settings: worker::Catalog,
     /// Its credential, where it needs one.
     pub credential: Option<Secret>,
+    /// Who may have signed its certificate and that of its store, where the settings do not say so.
+    pub authorities: Option<Authorities>,
 }
 
 /// Why a table could not be read.
@@ -98,11 +100,12 @@ pub fn address(
     catalog: &Catalog,
     table: &TableName,
 ) -> Result<(CatalogSettings, TableIdent), Error> {
-    let settings = CatalogSettings {
-        // A mistyped path must not be answered by a catalog that is there from now on and has no tables.
-        create: false,
-        ..CatalogSettings::of(&catalog.settings, catalog.credential.clone())
-    };
+    let mut settings = CatalogSettings::of(&catalog.settings, catalog.credential.clone());
+    // A mistyped path must not be answered by a catalog that is there from now on and has no tables.
+    settings.create = false;
+    if let Some(authorities) = &catalog.authorities {
+        settings.trust(authorities);
+    }
     let parts = table.namespace.iter().chain([&table.name]);
     let ident = TableIdent::from_strs(parts).map_err(|source| Error::Name {
         table: table.clone(),

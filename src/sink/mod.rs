@@ -241,17 +241,25 @@ fn of_kafka(error: &kafka::Error) -> Reason {
 }
 
 fn of_lake(error: &lake::Error) -> Reason {
+    use crate::process::tls::Fault as F;
     use lake::Error as E;
-    use lake::storage::StoreError as S;
+    use lake::{catalog::CatalogFault as C, storage::StoreError as S};
+    match error.certificate() {
+        Some(F::Untrusted(_)) => return Reason::CertificateUntrusted,
+        Some(F::OtherHost(_)) => return Reason::HostMismatch,
+        Some(F::Unusable(_)) => return Reason::SecretInvalid,
+        None => {}
+    }
     match error.store() {
         Some(S::Refused { .. } | S::NoCredentials { .. }) => return Reason::CredentialsRefused,
-        Some(S::Untrusted {
-            other_host: true, ..
-        }) => return Reason::HostMismatch,
-        Some(S::Untrusted { .. }) => return Reason::CertificateUntrusted,
         Some(S::Unreachable { .. }) => return Reason::StorageUnreachable,
         Some(S::Failed { .. }) => return Reason::StorageFailed,
-        None => {}
+        Some(S::Certificate(_)) | None => {}
+    }
+    match error.catalog() {
+        Some(C::Unauthorized { .. }) => return Reason::CredentialsRefused,
+        Some(C::Forbidden { .. }) => return Reason::CatalogRefused,
+        Some(C::Certificate(_)) | None => {}
     }
     match error {
         E::Settings { .. } => Reason::SpecInvalid,

@@ -103,6 +103,9 @@ pub(super) fn catalog_settings(catalog: &worker::Catalog) -> Result<CatalogSetti
         .map(|reference| secrets.read(reference))
         .transpose();
     let missing = |error: secret::Error| Error::refused(Reason::SecretMissing, error.to_string());
+    if let Some(reference) = &catalog.ca_ref {
+        secrets.read(reference).map_err(missing)?;
+    }
     let settings = CatalogSettings::of(catalog, credential.map_err(missing)?);
     settings.storage.check().map_err(missing)?;
     Ok(settings)

@@ -1,10 +1,11 @@
-"""Encrypts what goes to another port of this machine, until its standard input closes: tls.py PORT UPSTREAM-PORT CERTIFICATE-AND-KEY.pem"""
+"""Encrypts what goes to another port of the same address, until its standard input closes: tls.py PORT UPSTREAM-PORT CERTIFICATE-AND-KEY.pem [ADDRESS]"""
 
 import asyncio
 import ssl
 import sys
 
 port, upstream, certificate = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+address = sys.argv[4] if len(sys.argv) > 4 else "127.0.0.1"
 
 
 async def pour(source, sink):
@@ -19,14 +20,14 @@ async def pour(source, sink):
 
 
 async def serve(reader, writer):
-    there, back = await asyncio.open_connection("127.0.0.1", upstream)
+    there, back = await asyncio.open_connection(address, upstream)
     await asyncio.gather(pour(reader, back), pour(there, writer))
 
 
 async def main():
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
-    await asyncio.start_server(serve, "127.0.0.1", port, ssl=context)
+    await asyncio.start_server(serve, address, port, ssl=context)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 

@@ -51,7 +51,8 @@ impl Certificates {
         fs::read_to_string(self.folder().join(file)).expect("a file of ours")
     }
 
-    fn sign(&self, name: &str, extension: &str) {
+    /// Makes `name.crt`, `name.key` and `name.pem` with an extension, as `subjectAltName=DNS:example.org`.
+    pub(crate) fn sign(&self, name: &str, extension: &str) {
         let [key, request, certificate, extensions] =
             ["key", "csr", "crt", "ext"].map(|ending| format!("{name}.{ending}"));
         fs::write(self.folder().join(&extensions), extension).expect("a file of extensions");

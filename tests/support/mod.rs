@@ -3,6 +3,7 @@
 //! What is needed is laid into a cache outside the checkout by `tests/servers/lay`; `tests/servers/run` runs a server and ends it when
 //! the test process does, however that ends.
 
+pub(crate) mod agent;
 pub(crate) mod catalog;
 pub(crate) mod certificates;
 pub(crate) mod judge;

@@ -39,6 +39,13 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// What a header says, its name in any case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        let mut pairs = self.headers.iter().filter_map(|line| line.split_once(':'));
+        let found = pairs.find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.trim())
+    }
+
     /// Whether this is a commit on a table.
     pub(crate) fn is_commit(&self) -> bool {
         let parts: Vec<_> = self
@@ -183,7 +190,7 @@ impl State {
     }
 }
 
-fn read_request(client: &TcpStream) -> std::io::Result<Request> {
+pub(super) fn read_request(client: &TcpStream) -> std::io::Result<Request> {
     let mut reader = BufReader::new(client);
     let mut line = String::new();
     reader.read_line(&mut line)?;

@@ -143,13 +143,32 @@ pub(crate) struct Encrypted {
 impl Encrypted {
     /// Encrypts what goes to `upstream`, with the certificate of `certificates`.
     pub(crate) fn start(upstream: SocketAddr, certificates: &Certificates) -> Self {
-        let port = free_port();
+        Self::start_as("broker", upstream, certificates)
+    }
+
+    /// The same with the certificate of this name among them.
+    pub(crate) fn start_as(name: &str, upstream: SocketAddr, certificates: &Certificates) -> Self {
+        Self::start_at(free_port(), upstream, (certificates, name))
+    }
+
+    /// Where a proxy in front of it connects to.
+    pub(crate) fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// Ends it and starts it again with another certificate.
+    pub(crate) fn show(&mut self, upstream: SocketAddr, certificates: &Certificates) {
+        self.end();
+        *self = Self::start_at(self.port, upstream, (certificates, "broker"));
+    }
+
+    fn start_at(port: u16, upstream: SocketAddr, (of, name): (&Certificates, &str)) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/tls.py");
         let process = Command::new("python3")
             .arg(script)
             .arg(port.to_string())
             .arg(upstream.port().to_string())
-            .arg(certificates.folder().join("broker.pem"))
+            .arg(of.folder().join(format!("{name}.pem")))
             .stdin(Stdio::piped())
             .spawn()
             .expect("a Python");
@@ -165,9 +184,15 @@ impl Encrypted {
     }
 }
 
-impl Drop for Encrypted {
-    fn drop(&mut self) {
+impl Encrypted {
+    fn end(&mut self) {
         drop(self.process.kill());
         drop(self.process.wait());
+    }
+}
+
+impl Drop for Encrypted {
+    fn drop(&mut self) {
+        self.end();
     }
 }

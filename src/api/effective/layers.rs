@@ -81,7 +81,7 @@ struct Bond {
     fits: fn(&Value) -> bool,
 }
 
-const BONDS: [Bond; 10] = [
+const BONDS: [Bond; 11] = [
     Bond {
         fields: &[&["finalization", "quantile"]],
         with: &["finalization", "terms"],
@@ -155,13 +155,20 @@ const BONDS: [Bond; 10] = [
     Bond {
         fields: &[&["sink", "catalog", "storage", "caRef"]],
         with: &["sink", "catalog", "storage", "endpoint"],
-        fits: |endpoint| {
-            endpoint
-                .as_str()
-                .is_some_and(|at| at.starts_with("https://"))
-        },
+        fits: is_encrypted,
+    },
+    Bond {
+        fields: &[&["sink", "catalog", "caRef"]],
+        with: &["sink", "catalog", "uri"],
+        fits: is_encrypted,
     },
 ];
+
+fn is_encrypted(address: &Value) -> bool {
+    address
+        .as_str()
+        .is_some_and(|at| at.starts_with("https://"))
+}
 
 /// A specification as its layers make it.
 #[derive(Debug, Clone, PartialEq)]

@@ -633,7 +633,8 @@ mod tests {
             ("s3.session-token", "storage.sessionTokenRef"),
             ("s3.endpoint", "storage.endpoint"),
             ("client.region", "storage.region"),
-            ("s3.sse.key", "it has no such field"),
+            ("s3.sse.key", "encryption of the bucket"),
+            ("s3.acl", "it has no such field"),
             ("header.Authorization", "credentialRef"),
             ("token", "credentialRef"),
         ] {

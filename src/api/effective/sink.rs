@@ -227,6 +227,14 @@ impl Rules {
             );
             self.refuse(path, &spec.uri, "is no address of such a catalog", remedy);
         }
+        if spec.ca_ref.is_some() && !spec.uri.starts_with("https://") {
+            let remedy = "nothing is trusted but over https://: write it so, or leave caRef out";
+            self.refuse_pair(
+                ["spec.sink.catalog.caRef", path],
+                "do not go together",
+                remedy,
+            );
+        }
         for name in spec.properties.iter().flat_map(BTreeMap::keys) {
             if let Some(remedy) = catalog_property_remedy(name) {
                 let path = format!("spec.sink.catalog.properties[{name}]");
@@ -242,6 +250,7 @@ impl Rules {
             warehouse: spec.warehouse.clone(),
             properties: spec.properties.clone().unwrap_or_default(),
             credential_ref: spec.credential_ref.clone(),
+            ca_ref: spec.ca_ref.clone(),
             storage: spec.storage.as_ref().map(|storage| self.storage(storage)),
         }
     }
@@ -340,6 +349,9 @@ pub fn catalog_property_remedy(name: &str) -> Option<&'static str> {
         "s3.endpoint" => "set sink.catalog.storage.endpoint",
         "s3.region" | "client.region" => "set sink.catalog.storage.region",
         "s3.path-style-access" => "set sink.catalog.storage.pathStyleAccess",
+        other if other.starts_with("s3.sse.") => {
+            "set the encryption of the bucket itself: it holds for every writer"
+        }
         other if other.starts_with("s3.") || other.starts_with("client.") => {
             "sink.catalog.storage says how a store is reached; it has no such field"
         }

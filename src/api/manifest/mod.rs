@@ -406,7 +406,7 @@ spec:
   sink:
     catalog:
       type: Rest
-      uri: 'http://catalog:8181'
+      uri: 'https://catalog:8181'
       credentialRef: {name: n, key: k}
       storage: {endpoint: 'https://store', region: r, accessKeyIdRef: {name: n, key: i}, secretAccessKeyRef: {name: n, key: s}, caRef: {name: n, key: c}}
       properties: {scope: all}
@@ -426,7 +426,7 @@ spec:
     type Plant = (&'static str, &'static [(&'static str, &'static str)]);
 
     /// A broken rule for each that a person can break, in a manifest whose every value is one of the right form.
-    const BROKEN_RULES: [Plant; 25] = [
+    const BROKEN_RULES: [Plant; 26] = [
         (
             "security.protocol and spec.source.kafka.security.tls",
             &[("/spec/source/kafka/security/protocol", "SaslPlaintext")],
@@ -434,6 +434,13 @@ spec:
         (
             "properties[sasl.password]",
             &[("/spec/source/kafka/properties/sasl.password", "hush")],
+        ),
+        (
+            "catalog.caRef and spec.sink.catalog.uri",
+            &[
+                ("/spec/sink/catalog/uri", "'http://catalog:8181'"),
+                ("/spec/sink/catalog/caRef", "{name: n, key: c}"),
+            ],
         ),
         (
             "storage.caRef and spec.sink.catalog.storage.endpoint",

@@ -15,8 +15,8 @@ use opendal::services::S3;
 use reqsign_aws_v4::Credential;
 use reqsign_core::{ProvideCredentialChain, ProvideCredentialDyn};
 
+use super::connections::{Connections, has_roots};
 use super::fault::from_store;
-use super::trust::{Trust, has_roots};
 use crate::api::worker;
 
 /// Time a request without a body may take, and time until something of a body must have moved. The client's own ten seconds for
@@ -67,7 +67,7 @@ pub(super) type Credentials = Arc<dyn ProvideCredentialDyn<Credential = Credenti
 /// A store and what opens it.
 pub(in crate::lake) struct Access {
     place: Place,
-    trust: Arc<Trust>,
+    connections: Arc<Connections>,
     credentials: Credentials,
     buckets: Mutex<HashMap<String, Operator>>,
 }
@@ -81,10 +81,14 @@ impl std::fmt::Debug for Access {
 }
 
 impl Access {
-    pub(super) fn new(place: Place, trust: Arc<Trust>, credentials: Credentials) -> Self {
+    pub(super) fn new(
+        place: Place,
+        connections: Arc<Connections>,
+        credentials: Credentials,
+    ) -> Self {
         Self {
             place,
-            trust,
+            connections,
             credentials,
             buckets: Mutex::default(),
         }
@@ -127,7 +131,7 @@ impl Access {
             store = store.enable_virtual_host_style();
         }
         let bucket = Operator::new(store).map_err(from_store)?;
-        let client = HttpClient::with(Arc::clone(&self.trust));
+        let client = HttpClient::with(Arc::clone(&self.connections));
         Ok(bucket
             .layer(HttpClientLayer::new(client))
             .layer(

@@ -10,9 +10,15 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use reqsign_aws_v4::{Credential, DefaultCredentialProvider};
+use reqsign_aws_v4::{
+    AssumeRoleWithWebIdentityCredentialProvider as WebIdentity, Credential,
+    DefaultCredentialProvider, ECSCredentialProvider as Container,
+    EnvCredentialProvider as Variables,
+};
 use reqsign_core::time::Timestamp;
-use reqsign_core::{Context, Error, ProvideCredential, Result, SigningCredential as _};
+use reqsign_core::{
+    Context, Error, ProvideCredential, ProvideCredentialDyn as _, Result, SigningCredential as _,
+};
 use tokio::sync::Mutex;
 
 use super::StorageSettings;
@@ -82,7 +88,16 @@ impl ProvideCredential for Given {
 pub(super) fn identity() -> Credentials {
     static IDENTITY: LazyLock<Arc<Identity>> = LazyLock::new(|| {
         Arc::new(Identity {
-            chain: DefaultCredentialProvider::new(),
+            named: [
+                Arc::new(Variables::new()),
+                Arc::new(WebIdentity::new()),
+                Arc::new(Container::new()),
+            ],
+            others: DefaultCredentialProvider::builder()
+                .no_env()
+                .no_web_identity()
+                .no_ecs()
+                .build(),
             held: Mutex::new(None),
         })
     });
@@ -91,8 +106,27 @@ pub(super) fn identity() -> Credentials {
 
 #[derive(Debug)]
 struct Identity {
-    chain: DefaultCredentialProvider,
+    /// What the environment of a pod names. Where that fails nobody else is asked: a node's role is not the pod's.
+    named: [Credentials; 3],
+    /// Profiles, and the metadata of the instance.
+    others: DefaultCredentialProvider,
     held: Mutex<Option<Credential>>,
+}
+
+impl Identity {
+    async fn find(&self, context: &Context) -> Result<Credential> {
+        for source in &self.named {
+            if let Some(found) = source.provide_credential_dyn(context).await? {
+                return Ok(found);
+            }
+        }
+        let found = self.others.provide_credential(context).await?;
+        found.ok_or_else(|| {
+            Error::credential_invalid(
+                "neither does the specification name keys nor has this process an identity (AWS_ACCESS_KEY_ID, a web identity token, a role of its container or instance); set sink.catalog.storage.accessKeyIdRef and secretAccessKeyRef",
+            )
+        })
+    }
 }
 
 impl ProvideCredential for Identity {
@@ -103,12 +137,7 @@ impl ProvideCredential for Identity {
         if let Some(credential) = held.as_ref().filter(|held| held.is_valid()) {
             return Ok(Some(credential.clone()));
         }
-        let found = self.chain.provide_credential(context).await?;
-        let Some(mut credential) = found else {
-            return Err(Error::credential_invalid(
-                "neither does the specification name keys nor has this process an identity (AWS_ACCESS_KEY_ID, a web identity token, a role of its container or instance); set sink.catalog.storage.accessKeyIdRef and secretAccessKeyRef",
-            ));
-        };
+        let mut credential = self.find(context).await?;
         if credential.expires_in.is_none() {
             credential.expires_in = from_now(STALE + LOOK);
         }
@@ -265,6 +294,7 @@ mod tests {
         let settings = StorageSettings {
             storage: crate::api::worker::Storage::default(),
             secrets: Secrets::in_folder(folder.path()),
+            authorities: None,
         };
         let keys = given(&settings, &reference("id"), &reference("secret"));
         let context = Context::new();

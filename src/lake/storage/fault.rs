@@ -5,8 +5,9 @@
 
 use std::error::Error as StdError;
 
-use crate::process::tls::is_other_host;
 use iceberg::ErrorKind;
+
+use crate::process::tls::{self, causes};
 
 /// Codes that say that it is the credentials, whatever status they come with.
 const REFUSALS: [&str; 8] = [
@@ -35,14 +36,9 @@ pub enum StoreError {
         /// What was looked for.
         problem: String,
     },
-    /// The certificate of the store is not trusted.
-    #[error("the certificate of the store is not trusted: {problem}")]
-    Untrusted {
-        /// What is wrong with it.
-        problem: String,
-        /// Whether it is one of another host.
-        other_host: bool,
-    },
+    /// The certificate of the store is not taken.
+    #[error("the certificate of the store is not taken")]
+    Certificate(#[source] tls::Fault),
     /// The store does not answer.
     #[error("the store does not answer: {problem}")]
     Unreachable {
@@ -61,15 +57,6 @@ pub enum StoreError {
 #[must_use]
 pub fn store_error<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e StoreError> {
     causes(error).find_map(|cause| cause.downcast_ref::<StoreError>())
-}
-
-/// An error and what caused it, one after the other.
-fn causes<'e>(
-    error: &'e (dyn StdError + 'static),
-) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error: &&'e (dyn StdError + 'static)| {
-        (*error).source()
-    })
 }
 
 pub(super) fn faulty(problem: &str) -> iceberg::Error {
@@ -93,8 +80,8 @@ pub(super) fn from_store(error: opendal::Error) -> iceberg::Error {
 }
 
 fn fault_of(error: &opendal::Error) -> StoreError {
-    if let Some(problem) = causes(error).find_map(untrusted) {
-        return problem;
+    if let Some(fault) = tls::fault(error) {
+        return StoreError::Certificate(fault);
     }
     let credentials = causes(error).find_map(|cause| cause.downcast_ref::<reqsign_core::Error>());
     if let Some(problem) = credentials {
@@ -128,30 +115,6 @@ fn answer_of(text: &str) -> Option<(&str, &str)> {
     let (code, rest) = rest.split_once("\", message: \"")?;
     let (message, _) = rest.split_once("\", resource: \"")?;
     (!code.is_empty()).then_some((code, message))
-}
-
-/// What is wrong with a certificate, where that is the cause.
-fn untrusted(cause: &(dyn StdError + 'static)) -> Option<StoreError> {
-    let mut cause = cause;
-    // What comes up from a connection is packed into an `io::Error`, even twice, which does not name its content as its cause.
-    while let Some(inner) = cause
-        .downcast_ref::<std::io::Error>()
-        .and_then(std::io::Error::get_ref)
-    {
-        cause = inner;
-    }
-    let rustls::Error::InvalidCertificate(problem) = cause.downcast_ref::<rustls::Error>()? else {
-        return None;
-    };
-    Some(StoreError::Untrusted {
-        problem: problem.to_string(),
-        other_host: is_other_host(problem),
-    })
-}
-
-/// Whether it is the certificate: waiting heals none.
-pub(super) fn is_untrusted(error: &opendal::Error) -> bool {
-    causes(error).any(|cause| untrusted(cause).is_some())
 }
 
 /// An error and its causes on one line, none twice.
@@ -195,24 +158,6 @@ mod tests {
         assert_eq!(fault.to_string(), "the store: NoSuchBucket: no");
         let fault = answered(opendal::ErrorKind::PermissionDenied, "");
         assert!(matches!(fault, StoreError::Refused { .. }), "{fault}");
-    }
-
-    /// As reqwest's client packs it.
-    #[test]
-    fn a_certificate_is_found_however_deep_it_is_packed() {
-        let problem = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        let inner = std::io::Error::new(std::io::ErrorKind::InvalidData, problem);
-        let error = opendal::Error::new(opendal::ErrorKind::Unexpected, "send http request")
-            .set_source(std::io::Error::other(inner));
-        assert!(is_untrusted(&error));
-        let fault = fault_of(&error);
-        assert!(matches!(
-            fault,
-            StoreError::Untrusted {
-                other_host: false,
-                ..
-            }
-        ));
     }
 
     #[test]

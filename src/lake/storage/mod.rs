@@ -29,21 +29,22 @@ use tokio::runtime::Handle;
 
 use crate::api::worker::{self, SecretRef};
 use crate::process::secret::{self, Secrets};
+use crate::process::tls::Authorities;
 
 mod access;
+mod connections;
 mod credential;
 mod fault;
 mod listing;
-mod trust;
 
 pub(super) use access::Access;
 use access::Place;
+use connections::Connections;
 pub(super) use credential::{Renew, Vended, vended};
 pub use fault::{StoreError, store_error};
 use fault::{faulty, from_store};
 pub(super) use listing::Listed;
 pub use listing::Lister;
-use trust::Trust;
 
 /// The schemes of a store that speaks S3.
 const STORE: [&str; 3] = ["s3://", "s3a://", "s3n://"];
@@ -55,15 +56,24 @@ pub struct StorageSettings {
     pub storage: worker::Storage,
     /// Where its secrets are; they are read again when they change.
     pub secrets: Secrets,
+    /// Who may have signed the store's certificate beside the usual authorities.
+    pub authorities: Option<Authorities>,
 }
 
 impl StorageSettings {
     /// As a specification names it, its secrets where this process has them.
     #[must_use]
     pub fn of(storage: Option<&worker::Storage>) -> Self {
+        let storage = storage.cloned().unwrap_or_default();
+        let secrets = Secrets::from_environment();
+        let authorities = storage.ca_ref.as_ref().map(|reference| {
+            let field = "sink.catalog.storage.caRef";
+            Authorities::of_secret(field, reference, &secrets)
+        });
         Self {
-            storage: storage.cloned().unwrap_or_default(),
-            secrets: Secrets::from_environment(),
+            storage,
+            secrets,
+            authorities,
         }
     }
 
@@ -124,7 +134,7 @@ pub fn is_writable(location: &str) -> bool {
 /// The files of one catalog: what all of its tables have in common.
 pub(super) struct Store {
     settings: StorageSettings,
-    trust: Arc<Trust>,
+    connections: Arc<Connections>,
     /// One for each address: a server may name another one than the specification for some of its tables.
     accesses: Mutex<HashMap<Place, Arc<Access>>>,
 }
@@ -141,10 +151,7 @@ impl Store {
     pub(super) fn new(settings: &StorageSettings) -> Arc<Self> {
         Arc::new(Self {
             settings: settings.clone(),
-            trust: Arc::new(Trust::new(
-                settings.storage.ca_ref.clone(),
-                settings.secrets.clone(),
-            )),
+            connections: Arc::new(Connections::trusting(settings.authorities.clone())),
             accesses: Mutex::default(),
         })
     }
@@ -164,7 +171,11 @@ impl Store {
                 Some((id, secret)) => credential::given(&self.settings, id, secret),
                 None => credential::identity(),
             };
-            Arc::new(Access::new(place, Arc::clone(&self.trust), credentials))
+            Arc::new(Access::new(
+                place,
+                Arc::clone(&self.connections),
+                credentials,
+            ))
         });
         Arc::clone(access)
     }
@@ -176,7 +187,7 @@ impl Store {
         vended: Arc<Vended>,
     ) -> Arc<Access> {
         let place = Place::of(&self.settings.storage, properties);
-        Arc::new(Access::new(place, Arc::clone(&self.trust), vended))
+        Arc::new(Access::new(place, Arc::clone(&self.connections), vended))
     }
 }
 
