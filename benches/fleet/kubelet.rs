@@ -17,6 +17,7 @@ use kube::{
     api::{DeleteParams, DynamicObject},
     runtime::{WatchStreamExt, watcher},
 };
+use serde_json::Value;
 use tidemark::operator::{Key, build::entries};
 use tokio::sync::Semaphore;
 
@@ -40,8 +41,8 @@ pub(crate) struct Kubelet {
     takeover: Duration,
     places: Semaphore,
     restarted: AtomicUsize,
-    /// Of each Deployment the generation that its pod was made of.
-    generations: Mutex<BTreeMap<Key, i64>>,
+    /// Of each Deployment the template that its pod was made of, and the generation that was seen.
+    made: Mutex<BTreeMap<Key, (Value, i64)>>,
 }
 
 impl Kubelet {
@@ -53,7 +54,7 @@ impl Kubelet {
             takeover,
             places: Semaphore::new(AT_ONCE),
             restarted: AtomicUsize::new(0),
-            generations: Mutex::default(),
+            made: Mutex::default(),
         });
         tokio::spawn(Arc::clone(&kubelet).follow_config_maps());
         tokio::spawn(Arc::clone(&kubelet).follow_deployments());
@@ -102,15 +103,24 @@ impl Kubelet {
                 &deployment.name_any(),
             );
             let generation = deployment.metadata.generation.unwrap_or_default();
+            let template = deployment.data["spec"]["template"].clone();
             let before = {
-                let generations = self.generations.lock();
-                let mut generations = generations.unwrap_or_else(PoisonError::into_inner);
-                generations.insert(key.clone(), generation)
+                let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+                made.insert(key.clone(), (template.clone(), generation))
             };
-            if before.is_some_and(|before| before < generation) {
-                let kubelet = Arc::clone(&self);
-                tokio::spawn(async move { kubelet.restart(&key, &deployment).await });
-            }
+            let Some((made_of, _)) = before.filter(|(_, seen)| *seen < generation) else {
+                continue;
+            };
+            let kubelet = Arc::clone(&self);
+            tokio::spawn(async move {
+                if made_of == template {
+                    // Another annotation is a generation, too, and no other pod.
+                    let status = deployment_status(generation, 1);
+                    deployment_is(&kubelet.client, &key, status).await;
+                } else {
+                    kubelet.restart(&key, &deployment).await;
+                }
+            });
         }
     }
 
