@@ -137,7 +137,7 @@ impl Oracle {
         }
         said.leaves_out(&content.retracted)?;
         self.judge_step(&said, joins)?;
-        self.judge_counts(commit, &content, broker)?;
+        self.judge_counts(commit, (&content, &said), broker)?;
         let ranges = commit.ranges.iter();
         let added = ranges.map(|range| (range.log, range.start, range.end));
         let added = added.collect();
@@ -221,12 +221,15 @@ impl Oracle {
     fn judge_counts(
         &mut self,
         commit: &Committed<'_>,
-        content: &Content,
+        (content, said): (&Content, &Said),
         broker: &Broker,
     ) -> Found {
-        let claim_us = self
-            .own(commit.parent_id)
-            .and_then(|parent| self.entries[&parent].said.before_us);
+        let parent = self.own(commit.parent_id);
+        let before = parent.map(|parent| &self.entries[&parent].said);
+        let claim_us = before.and_then(|before| before.before_us);
+        // Rows that come with the very commit that takes a claim back, as when another writer was rolled back, are below none.
+        let taken_back =
+            before.is_some_and(|before| said.epoch > before.epoch) && said.before_us < claim_us;
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         let mut late = 0;
         for (log, offset) in commit.files {
@@ -274,6 +277,9 @@ impl Oracle {
                     format!("{name} says {said}, in truth {truth}"),
                 ));
             }
+        }
+        if taken_back {
+            return Ok(());
         }
         let told = commit.summary.contains_key("tidemark.late");
         // A worker with other cells counts all rows of one that the claim has come to lie in.

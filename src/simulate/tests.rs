@@ -207,3 +207,12 @@ fn only_the_word_of_another_writer_is_left() {
         "histories/only_the_word_of_another_writer_is_left.json"
     ));
 }
+
+/// Another writer was rolled back behind its first commit, and the next commit took the claim of both back: the oracle held its rows
+/// against the claim that stood before.
+#[test]
+fn rows_that_come_with_the_commit_that_takes_a_claim_back() {
+    assert_good(include_str!(
+        "histories/rows_that_come_with_the_commit_that_takes_a_claim_back.json"
+    ));
+}
