@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::broker::{LogId, Order, Truth, What};
 use super::oracle::Found;
+use super::pipeline::Pipeline;
 use super::plan::{Event, Foreign, Kind, MOST_PARTITIONS};
 use super::tally::Seen;
 use super::worker::Life;
@@ -308,8 +309,17 @@ impl World {
     }
 
     pub(super) fn expire(&mut self, keep: usize) {
+        let restored = |own: &Pipeline| self.oracle.restored(own.writer, self.table.main_id);
+        let restored: Vec<i64> = self.pipelines.iter().filter_map(restored).collect();
+        let before = self.table.ancestors();
         if self.table.expire(keep) {
             self.note.see(Seen::Expired);
+        }
+        // The others count one more step of a writer once nothing tells that what it was rolled back to is there.
+        let after = self.table.ancestors();
+        let gone = |id: &i64| before.contains(id) && !after.contains(id);
+        if restored.iter().any(gone) {
+            self.oracle.may_step();
         }
     }
 
@@ -392,11 +402,16 @@ impl World {
 
     /// The owner agrees to go on from the table as it is.
     pub(super) fn accept(&mut self) {
-        let mut all = 0..self.pipelines.len();
-        if all.any(|at| self.obstacle(at).is_some()) {
+        let mut accepts = false;
+        for at in 0..self.pipelines.len() {
+            if self.obstacle(at).is_some() {
+                self.oracle.may_begin(self.pipelines[at].writer);
+                accepts = true;
+            }
+        }
+        if accepts {
             self.accepted = self.table.main_id;
             self.table.touch();
-            self.oracle.may_step();
             self.note.see(Seen::LineageAccepted);
         }
     }

@@ -63,6 +63,8 @@ pub(super) struct Oracle {
     last: Option<Said>,
     /// Whether something happened that may take a claim back.
     may_step: bool,
+    /// Writers that may begin anew by their owner's word.
+    accepted: BTreeSet<String>,
 }
 
 impl Oracle {
@@ -136,7 +138,8 @@ impl Oracle {
             ));
         }
         said.leaves_out(&content.retracted)?;
-        self.judge_step(&said, joins)?;
+        let begins = self.note_begins(commit);
+        self.judge_step(&said, joins || begins)?;
         self.judge_counts(commit, (&content, &said), broker)?;
         let ranges = commit.ranges.iter();
         let added = ranges.map(|range| (range.log, range.start, range.end));
@@ -164,7 +167,8 @@ impl Oracle {
             let (topic, log) = (&step.name.0, &step.log);
             let known = content.held.keys().any(|(known, _)| known == topic)
                 && !content.left.contains_key(&step.name);
-            joins |= !known && !content.held.is_empty();
+            let alone = content.held.is_empty() && content.left.is_empty();
+            joins |= !known && !alone;
             // What somebody has repeated may be there twice by the word of who accepted the table.
             let other = |of: LogId| broker.same_below(of, *log).is_none();
             content.picked.retain(|(of, ..)| !begins || other(*of));
@@ -184,15 +188,30 @@ impl Oracle {
         joins
     }
 
-    /// What a writer claims for itself by its newest commit under a snapshot, whatever the others hold back.
-    fn claimed_by(&self, writer: &str, mut snapshot_id: Option<i64>) -> Option<i64> {
-        while let Some(entry) = self.own(snapshot_id).map(|id| &self.entries[&id]) {
+    /// The newest commit of a writer under a snapshot.
+    fn newest_of(&self, writer: &str, mut snapshot_id: Option<i64>) -> Option<i64> {
+        while let Some(own) = self.own(snapshot_id) {
+            let entry = &self.entries[&own];
             if entry.own.0 == writer {
-                return entry.own.1;
+                return Some(own);
             }
             snapshot_id = entry.parent_id;
         }
         None
+    }
+
+    /// What a writer claims for itself by its newest commit under a snapshot, whatever the others hold back.
+    fn claimed_by(&self, writer: &str, snapshot_id: Option<i64>) -> Option<i64> {
+        let newest = self.newest_of(writer, snapshot_id)?;
+        self.entries[&newest].own.1
+    }
+
+    /// The commit that a writer was rolled back to, as long as it has not gone on from there.
+    pub(super) fn restored(&self, writer: &str, main_id: Option<i64>) -> Option<i64> {
+        let mut entries = self.entries.iter().rev();
+        let last = entries.find(|(_, entry)| entry.own.0 == writer);
+        let newest = self.newest_of(writer, main_id);
+        newest.filter(|newest| last.is_some_and(|(last, _)| last != newest))
     }
 
     /// Something happened that may take a claim back.
@@ -200,8 +219,19 @@ impl Oracle {
         self.may_step = true;
     }
 
+    /// A writer that could not go on may begin anew: a step of its own, whatever the others have counted of what came before it.
+    pub(super) fn may_begin(&mut self, writer: &str) {
+        self.accepted.insert(writer.to_owned());
+    }
+
+    /// Tells whether a writer begins anew by its owner's word.
+    fn note_begins(&mut self, commit: &Committed<'_>) -> bool {
+        let accepted = self.accepted.remove(&commit.writer());
+        accepted && commit.summary.contains_key("tidemark.begins")
+    }
+
     /// A claim falls only with a step of its epoch, also against commits that are gone; and a step has a cause.
-    fn judge_step(&mut self, said: &Said, joins: bool) -> Found {
+    fn judge_step(&mut self, said: &Said, own_cause: bool) -> Found {
         let before = self.last.replace(said.clone()).unwrap_or_else(|| Said {
             epoch: said.epoch,
             ..Said::default()
@@ -209,7 +239,7 @@ impl Oracle {
         let stepped = said.epoch > before.epoch;
         if said.epoch < before.epoch
             || !stepped && said.before_us < before.before_us
-            || stepped && !self.may_step && !joins
+            || stepped && !self.may_step && !own_cause
         {
             return Err(breach("I4", format!("{before:?} is followed by {said:?}")));
         }

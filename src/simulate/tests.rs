@@ -216,3 +216,30 @@ fn rows_that_come_with_the_commit_that_takes_a_claim_back() {
         "histories/rows_that_come_with_the_commit_that_takes_a_claim_back.json"
     ));
 }
+
+/// Rolled back behind its last commit, with that cherry-picked and then accepted: the other writer had counted the roll-back as a step, the
+/// writer began anew with the next, and the oracle knew of one cause only.
+#[test]
+fn a_writer_begins_anew_after_its_roll_back_was_counted() {
+    assert_good(include_str!(
+        "histories/a_writer_begins_anew_after_its_roll_back_was_counted.json"
+    ));
+}
+
+/// Rolled back behind a topic that had joined, and the other one left before it joined again: where nothing was read any more the oracle
+/// knew of no join.
+#[test]
+fn a_topic_joins_after_all_others_have_left() {
+    assert_good(include_str!(
+        "histories/a_topic_joins_after_all_others_have_left.json"
+    ));
+}
+
+/// The commit that a writer was rolled back to expired while it was away: the others count one more step of it, and the oracle knew of no
+/// cause.
+#[test]
+fn what_an_absent_writer_was_rolled_back_to_expires() {
+    assert_good(include_str!(
+        "histories/what_an_absent_writer_was_rolled_back_to_expires.json"
+    ));
+}

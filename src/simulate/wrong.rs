@@ -521,3 +521,50 @@ fn one_empty_commit_a_cell_and_never_again_is_caught() {
         Box::new(OnceACell::default())
     });
 }
+
+/// A writer of whom nothing is on record any more counts for one more step with every commit of another.
+struct StepsOnAndOn;
+
+impl Rules for StepsOnAndOn {
+    fn advanced(&mut self, _: &Contribution, mut honest: Advanced) -> Advanced {
+        if honest
+            .state
+            .peers
+            .iter()
+            .any(|peer| peer.commit_id.is_nil())
+        {
+            honest.state.published.epoch += 1;
+            honest.claim = honest.state.claim();
+            honest.state_text = honest.state.encode().unwrap();
+        }
+        honest
+    }
+}
+
+#[test]
+fn a_step_with_every_commit_beside_a_writer_that_is_gone_is_caught() {
+    let bend = |plan: &mut Plan| {
+        plan.settings.second = vec![2];
+        // The worker of the second pipeline comes after those of the first.
+        let worker = u8::try_from(plan.settings.workers.max(1)).unwrap();
+        let flow = Event::Flow {
+            delay: 30,
+            silent: 0,
+        };
+        plan.events = vec![
+            Event::Wake { worker },
+            flow,
+            flow,
+            flow,
+            Event::Kill { worker },
+            Event::Rollback { back: 1 },
+            flow,
+            Event::Expire { keep: 1 },
+            flow,
+            flow,
+        ];
+    };
+    assert_caught("a step with every commit", "I4", bend, || {
+        Box::new(StepsOnAndOn)
+    });
+}
