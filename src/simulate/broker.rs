@@ -75,6 +75,8 @@ pub(super) enum Transaction {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     pub topic: usize,
+    /// Of which incarnation of its topic it is.
+    pub topic_id: Uuid,
     pub partition: i32,
     pub records: Vec<Record>,
     /// The first offset that is still there.
@@ -136,6 +138,7 @@ impl Broker {
         self.topics[topic].logs.push(self.logs.len());
         self.logs.push(Log {
             topic,
+            topic_id: self.topics[topic].id,
             partition,
             ..Log::default()
         });
@@ -185,6 +188,16 @@ impl Broker {
             at = before;
         }
         Some(below)
+    }
+
+    /// The log that a partition had last in an incarnation of its topic, if not a later one.
+    pub(super) fn of_incarnation(&self, log: LogId, topic_id: Uuid) -> Option<LogId> {
+        let own = &self.logs[log];
+        let known = |of: &LogId| {
+            let other = &self.logs[*of];
+            (other.topic, other.partition, other.topic_id) == (own.topic, own.partition, topic_id)
+        };
+        (0..=log).rev().find(known)
     }
 
     /// Every log that can be read now.

@@ -183,7 +183,13 @@ impl Content {
         }
         self.lost.push((log, from, offset));
         if next > same_below {
-            self.lost.push((old, next, i64::MAX));
+            // What a cut above it took away was never delivered.
+            let whole = |of: &LogId| {
+                let below = broker.same_below(old, *of);
+                below.is_some_and(|below| next <= below) && broker.same_below(*of, log).is_some()
+            };
+            let last = (old..log).filter(whole).last().unwrap_or(old);
+            self.lost.push((last, next, i64::MAX));
         }
         Ok(())
     }
@@ -237,6 +243,12 @@ impl Content {
         let unknown = (0..broker.logs.len()).filter(is_new);
         stretches.extend(unknown.map(|log| (log, 0, i64::MAX)));
         stretches
+    }
+
+    /// Whether an offset of a log is passed over for good.
+    pub(super) fn has_lost(&self, log: LogId, offset: i64) -> bool {
+        let mut lost = self.lost.iter();
+        lost.any(|(of, from, to)| *of == log && (*from..*to).contains(&offset))
     }
 
     /// Whether a row that was passed over is there all the same, because its connector has sent it again.
@@ -328,8 +340,10 @@ fn rows(broker: &Broker, log: LogId, from: i64, to: i64) -> Vec<i64> {
     (from..to).filter(is_row).collect()
 }
 
-/// Whether a log holds rows that break the bounds.
+/// Whether a log, or what became of it by cuts, holds rows that break the bounds.
 fn has_outlaws(broker: &Broker, log: LogId) -> bool {
-    let mut records = broker.logs[log].records.iter();
+    let later = log..broker.logs.len();
+    let of_it = later.filter(|later| broker.same_below(log, *later).is_some());
+    let mut records = of_it.flat_map(|log| &broker.logs[log].records);
     records.any(|record| matches!(record.what, What::Row(row) if row.truth == Truth::Outlaw))
 }

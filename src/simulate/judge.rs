@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use super::broker::LogId;
 use super::oracle::{Breach, Found, breach};
 use super::plan::{CLOCKS_US, Kind, ZONES};
 use super::said::{iso, read};
@@ -145,11 +146,7 @@ impl World {
                 self.adopt(worker);
             }
         }
-        // A row of the stream ends an initial snapshot.
-        for log in self.broker.present() {
-            self.produce(log, 1, 200, Kind::Change, false);
-        }
-        self.rounds(3)?;
+        self.stream(self.broker.present())?;
         if self.active().is_empty() {
             self.drain(0, false)?;
             self.rounds(3)?;
@@ -183,6 +180,22 @@ impl World {
         self.close(delay_us + lateness_us + window_us)?;
         // What came last is below no claim and may be on its way still.
         self.rounds(4)
+    }
+
+    /// A row of the stream ends an initial snapshot, once one is read: what is passed over behind a cut is sent for nothing.
+    fn stream(&mut self, mut logs: Vec<LogId>) -> Found {
+        while !logs.is_empty() {
+            let row = |log: &LogId| (*log, self.broker.logs[*log].end());
+            let rows: Vec<(LogId, i64)> = logs.iter().map(row).collect();
+            for log in logs {
+                self.produce(log, 1, 200, Kind::Change, false);
+            }
+            self.rounds(3)?;
+            let content = self.oracle.content(self.table.main_id);
+            let lost = |(log, at): &(LogId, i64)| content.has_lost(*log, *at);
+            logs = rows.into_iter().filter(lost).map(|(log, _)| log).collect();
+        }
+        Ok(())
     }
 
     /// The pipelines that are not declared drained.

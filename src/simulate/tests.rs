@@ -243,3 +243,34 @@ fn what_an_absent_writer_was_rolled_back_to_expires() {
         "histories/what_an_absent_writer_was_rolled_back_to_expires.json"
     ));
 }
+
+/// Reading went on behind a cut, and with what that took away went the row of the stream: the snapshot never ended, and held the claim
+/// rightly.
+#[test]
+fn the_row_that_ends_a_snapshot_is_one_that_is_read() {
+    assert_good(include_str!(
+        "histories/the_row_that_ends_a_snapshot_is_passed_over_behind_a_cut.json"
+    ));
+}
+
+/// The first cut was above what the table held, the second below: the oracle counted what the first had taken away as lost by the second.
+#[test]
+fn what_a_first_cut_took_away_is_not_lost_by_a_second() {
+    assert_good(include_str!("histories/a_log_that_was_cut_twice.json"));
+}
+
+/// Accepted, with the offsets kept of a topic that had left and was made anew: the oracle took them for those of the new one.
+#[test]
+fn offsets_that_are_kept_of_a_topic_that_nobody_names_are_those_of_the_old_one() {
+    assert_good(include_str!(
+        "histories/the_offsets_of_a_topic_that_nobody_names_are_kept.json"
+    ));
+}
+
+/// A row that breaks the lateness came behind a cut: how late the rows passed over before can be is not known by it either.
+#[test]
+fn rows_beyond_the_bounds_behind_a_cut_tell_nothing_of_those_before_it() {
+    assert_good(include_str!(
+        "histories/rows_beyond_the_bounds_behind_a_cut.json"
+    ));
+}

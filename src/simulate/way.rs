@@ -236,9 +236,13 @@ impl World {
         };
         let mut moves = Vec::new();
         for anchor in &news.anchors {
+            let now = log(&anchor.topic, anchor.partition)?;
+            // Offsets that are kept of a topic that nobody names are those of the one that it was.
+            let meant = anchor.topic_id;
+            let meant = meant.and_then(|id| self.broker.of_incarnation(now, id));
             moves.push(Move {
                 name: (anchor.topic.clone(), anchor.partition),
-                log: log(&anchor.topic, anchor.partition)?,
+                log: meant.unwrap_or(now),
                 offset: anchor.offset,
                 back: matches!(anchor.origin, Origin::Back { .. }),
             });
