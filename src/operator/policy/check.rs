@@ -18,10 +18,11 @@ use crate::api::{
 };
 
 /// What a policy may fill.
-pub(super) const FILLABLE: [&str; 11] = [
+pub(super) const FILLABLE: [&str; 12] = [
     "spec.source.kafka.properties",
     "spec.source.kafka.security",
     "spec.source.onGap",
+    "spec.sink.catalog.caRef",
     "spec.sink.catalog.credentialRef",
     "spec.sink.catalog.properties",
     "spec.sink.catalog.storage",
