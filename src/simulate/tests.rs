@@ -274,3 +274,12 @@ fn rows_beyond_the_bounds_behind_a_cut_tell_nothing_of_those_before_it() {
         "histories/rows_beyond_the_bounds_behind_a_cut.json"
     ));
 }
+
+/// Accepted once more before anything was read of a topic made anew: what had never been read of the old one was forgotten, and
+/// complete-from fell below it with the first row of the new one.
+#[test]
+fn what_was_never_read_of_a_deleted_topic_outlasts_a_second_accept() {
+    assert_good(include_str!(
+        "histories/a_table_is_accepted_twice_around_a_topic_made_anew.json"
+    ));
+}

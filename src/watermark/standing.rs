@@ -139,9 +139,11 @@ impl Beginning {
         state
             .published
             .step(StepCause::LineageAccepted, None, at_us);
-        // What had left is on the table as what had not.
+        // What had left is on the table as what had not, and what was never read stays outside of the claim.
         if let Some(kept) = &self.kept {
             state.left.clone_from(&kept.left);
+            state.published.gaps = kept.gaps();
+            state.published.lost_before_us = kept.lost_before_us();
         }
         state
     }
