@@ -188,7 +188,7 @@ impl Content {
                 let below = broker.same_below(old, *of);
                 below.is_some_and(|below| next <= below) && broker.same_below(*of, log).is_some()
             };
-            let last = (old..log).filter(whole).next_back().unwrap_or(old);
+            let last = (old..log).rfind(whole).unwrap_or(old);
             self.lost.push((last, next, i64::MAX));
         }
         Ok(())
