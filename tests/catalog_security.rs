@@ -21,8 +21,7 @@ use super::support::{
     proxy::{Fate, Proxy},
     server::own_name,
     store::{Encrypted, Key, Store},
-    wait::within,
-    worker::Worker,
+    worker::{Worker, manifest_of_rows},
 };
 
 /// How long a worker may take for anything on a busy machine.
@@ -55,30 +54,12 @@ impl Scene {
 
     /// A pipeline of key-value rows; `catalog` are the fields of its catalog beside the type.
     fn manifest(&self, catalog: &str) -> String {
-        let Self {
-            name,
-            topic,
-            namespace,
-            ..
-        } = self;
-        format!(
-            "\
-apiVersion: tidemark.dev/v1alpha1
-kind: IngestionPipeline
-metadata: {{name: {name}, namespace: tests}}
-spec:
-  source:
-    kafka: {{bootstrapServers: '{bootstrap}', topics: [{topic}]}}
-    format: Json
-  sink:
-    catalog: {{type: Rest, {catalog}}}
-    table: {namespace}.rows
-    schema: [{{name: id, type: long, key: true}}, {{name: text, type: string}}]
-    commit: {{interval: 1s}}
-  finalization: {{cell: 5s, allowedLateness: 1s, maxDelay: 2s}}
-",
-            name = name.replace('_', "-"),
-            bootstrap = self.broker.bootstrap(),
+        let (bootstrap, topic) = (self.broker.bootstrap(), &self.topic);
+        manifest_of_rows(
+            &self.name,
+            &format!("bootstrapServers: '{bootstrap}', topics: [{topic}]"),
+            &format!("type: Rest, {catalog}"),
+            &format!("{}.rows", self.namespace),
         )
     }
 
@@ -90,11 +71,10 @@ spec:
 
     /// Waits until the table has so many rows, and holds that it has no more.
     fn wait_for_rows(&self, worker: &Worker, wanted: u64) {
-        let what = format!("{wanted} rows, see {}", worker.log().display());
-        let found = within(PATIENCE, &what, || {
-            let table = Catalog::shared().table(&self.namespace, "rows")?;
-            let found = total_records(&table);
-            (found >= wanted).then_some(found)
+        let found = worker.wait_for_rows(wanted, PATIENCE, || {
+            Some(total_records(
+                &Catalog::shared().table(&self.namespace, "rows")?,
+            ))
         });
         assert_eq!(found, wanted);
     }
@@ -108,16 +88,6 @@ spec:
             .env("TIDEMARK_SECRETS", self.secrets.path())
             .output()
             .unwrap()
-    }
-}
-
-fn assert_hidden(worker: &Worker, secrets: &[&str]) {
-    let log = std::fs::read_to_string(worker.log()).unwrap();
-    let progress = worker.progress();
-    for secret in secrets {
-        let path = worker.log().display();
-        assert!(!log.contains(secret), "a secret is in {path}");
-        assert!(!progress.contains(secret), "a secret is in /progress");
     }
 }
 
@@ -302,7 +272,7 @@ fn a_client_s_tokens_are_exchanged_anew_while_rows_go_on() {
         "see {}",
         worker.log().display()
     );
-    assert_hidden(&worker, &["hush-client", "hush-token"]);
+    worker.assert_hidden(&["hush-client", "hush-token"]);
     assert!(worker.terminate().success());
 }
 
@@ -331,7 +301,7 @@ fn a_token_is_shown_as_it_is() {
     worker.wait_for_reason("CatalogRefused", PATIENCE);
     forbids.store(false, Ordering::SeqCst);
     scene.wait_for_rows(&worker, 50);
-    assert_hidden(&worker, &["hush-wrong", "hush-right"]);
+    worker.assert_hidden(&["hush-wrong", "hush-right"]);
     let got = Command::new(env!("CARGO_BIN_EXE_tidemark"))
         .args([
             "get",
@@ -400,17 +370,12 @@ fn keys_for_a_part_of_a_store_open_the_tables_in_it() {
         agent.uri(),
         store.uri()
     ));
-    let what = format!("100 rows, see {}", worker.log().display());
-    let rows = |wanted: u64| {
-        within(PATIENCE, &what, || {
-            let table = catalog.table(&scene.namespace, "rows")?;
-            (total_records(&table) >= wanted).then_some(total_records(&table))
-        })
-    };
+    let found = || Some(total_records(&catalog.table(&scene.namespace, "rows")?));
+    let rows = |wanted: u64| worker.wait_for_rows(wanted, PATIENCE, found);
     assert_eq!(rows(100), 100);
     scene.write(100..150);
     assert_eq!(rows(150), 150);
     assert!(!store.objects(&bucket, ".parquet").is_empty());
-    assert_hidden(&worker, &[Key::USUAL.secret]);
+    worker.assert_hidden(&[Key::USUAL.secret]);
     assert!(worker.terminate().success());
 }

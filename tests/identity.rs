@@ -25,8 +25,7 @@ use super::support::{
     proxy::Request,
     server::own_name,
     store::{Encrypted, Key, Store},
-    wait::within,
-    worker::Worker,
+    worker::{Worker, manifest_of_rows},
 };
 
 /// How long a worker may take for anything on a busy machine.
@@ -110,29 +109,18 @@ impl Stage {
         let broker = Broker::shared();
         let (bucket, folder) = (self.store.bucket(test), tempfile::tempdir().unwrap());
         let (name, topic) = (own_name(test), broker.topic(test, 1));
-        let manifest = format!(
-            "\
-apiVersion: tidemark.dev/v1alpha1
-kind: IngestionPipeline
-metadata: {{name: {pipeline}, namespace: tests}}
-spec:
-  source:
-    kafka: {{bootstrapServers: '{bootstrap}', topics: [{topic}]}}
-    format: Json
-  sink:
-    catalog:
-      type: Sql
-      uri: 'sqlite://{folder}/catalog.db'
-      warehouse: 's3://{bucket}/warehouse'
-      storage: {{region: us-east-1, pathStyleAccess: true, {storage}}}
-    table: pod.rows
-    schema: [{{name: id, type: long, key: true}}, {{name: text, type: string}}]
-    commit: {{interval: 1s}}
-  finalization: {{cell: 5s, allowedLateness: 1s, maxDelay: 2s}}
-",
-            pipeline = name.replace('_', "-"),
-            bootstrap = broker.bootstrap(),
-            folder = folder.path().display(),
+        let manifest = manifest_of_rows(
+            &name,
+            &format!(
+                "bootstrapServers: '{}', topics: [{topic}]",
+                broker.bootstrap()
+            ),
+            &format!(
+                "type: Sql, uri: 'sqlite://{}/catalog.db', warehouse: 's3://{bucket}/warehouse', \
+                 storage: {{region: us-east-1, pathStyleAccess: true, {storage}}}",
+                folder.path().display()
+            ),
+            "pod.rows",
         );
         let secrets = secrets.display().to_string();
         let variables = [variables, &[("TIDEMARK_SECRETS", secrets.as_str())]].concat();
@@ -143,11 +131,7 @@ spec:
         let own = settings(folder.path(), &bucket, &self.store.uri(), &keys);
         let table = TableIdent::from_strs(["pod", "rows"]).unwrap();
         let rows = |wanted: u64| {
-            let what = format!("{wanted} rows, see {}", worker.log().display());
-            let found = within(PATIENCE, &what, || {
-                let found = rows_of(&own, &table)?;
-                (found >= wanted).then_some(found)
-            });
+            let found = worker.wait_for_rows(wanted, PATIENCE, || rows_of(&own, &table));
             assert_eq!(found, wanted);
         };
         if std::fs::read_to_string(self.token.path()).unwrap() == "hush-stranger\n" {
@@ -163,14 +147,7 @@ spec:
         // A file each would be hundreds.
         let given = self.given.load(Ordering::SeqCst);
         assert!((2..60).contains(&given), "{given} keys");
-        let log = std::fs::read_to_string(worker.log()).unwrap();
-        for secret in ["hush-", Key::USUAL.secret, NEXT.secret] {
-            assert!(
-                !log.contains(secret),
-                "a secret is in {}",
-                worker.log().display()
-            );
-        }
+        worker.assert_hidden(&["hush-", Key::USUAL.secret, NEXT.secret]);
         assert!(worker.terminate().success());
     }
 }

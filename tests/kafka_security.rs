@@ -23,7 +23,7 @@ use super::support::{
     readers::python,
     server::own_name,
     wait::within,
-    worker::Worker,
+    worker::{Worker, manifest_of_rows},
 };
 
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -243,27 +243,10 @@ fn manifest(
     security: &str,
     namespace: &str,
 ) -> String {
-    format!(
-        "\
-apiVersion: tidemark.dev/v1alpha1
-kind: IngestionPipeline
-metadata: {{name: {manifest_name}, namespace: tests}}
-spec:
-  source:
-    kafka:
-      bootstrapServers: '{bootstrap}'
-      topics: [{topic}]
-      security: {{{security}}}
-    format: Json
-  sink:
-    catalog: {{type: Rest, uri: '{catalog}'}}
-    table: {namespace}.rows
-    schema: [{{name: id, type: long, key: true}}, {{name: text, type: string}}]
-    commit: {{interval: 1s}}
-  finalization: {{cell: 5s, allowedLateness: 1s, maxDelay: 2s}}
-",
-        manifest_name = name.replace('_', "-"),
-    )
+    let kafka =
+        format!("bootstrapServers: '{bootstrap}', topics: [{topic}], security: {{{security}}}");
+    let catalog = format!("type: Rest, uri: '{catalog}'");
+    manifest_of_rows(name, &kafka, &catalog, &format!("{namespace}.rows"))
 }
 
 /// From a missing password over a wrong one to a right one, then to the next one while it runs: each row once, and no secret is shown.
@@ -287,16 +270,8 @@ fn a_changed_password_is_taken_up_by_a_running_pipeline() {
     let folder = secrets.path().display().to_string();
     let worker = Worker::run((&name, "one"), &manifest, &[("TIDEMARK_SECRETS", &folder)]);
     let wait_for = |reason: &str| worker.wait_for_reason(reason, PATIENCE);
-    let total = |wanted: u64| {
-        within(
-            PATIENCE,
-            &format!("{wanted} rows, see {}", worker.log().display()),
-            || {
-                let table = catalog.table(&namespace, "rows")?;
-                (total_records(&table) >= wanted).then_some(())
-            },
-        );
-    };
+    let rows = || Some(total_records(&catalog.table(&namespace, "rows")?));
+    let total = |wanted: u64| worker.wait_for_rows(wanted, PATIENCE, rows);
     wait_for("SecretMissing");
     secrets.write("kafka", "password", "hush-wrong");
     wait_for("CredentialsRefused");
@@ -315,11 +290,7 @@ fn a_changed_password_is_taken_up_by_a_running_pipeline() {
     );
     write(&secure.broker, &topic, 0, 100..200);
     total(200);
-    let log = std::fs::read_to_string(worker.log()).unwrap();
-    let progress = worker.progress();
-    for secret in ["hush-wrong", "hush-first", "hush-second"] {
-        assert!(!log.contains(secret) && !progress.contains(secret));
-    }
+    worker.assert_hidden(&["hush-wrong", "hush-first", "hush-second"]);
     assert!(worker.terminate().success());
     let table = catalog.table(&namespace, "rows").unwrap();
     assert_eq!(total_records(&table), 200);
@@ -352,12 +323,8 @@ fn changed_certificates_are_taken_up_by_a_running_pipeline() {
         &[("TIDEMARK_SECRETS", &folder)],
     );
     let total = |wanted: u64| {
-        let what = format!("{wanted} rows, see {}", worker.log().display());
-        let found = within(PATIENCE, &what, || {
-            let found = total_records(&catalog.table(&namespace, "rows")?);
-            (found >= wanted).then_some(found)
-        });
-        assert_eq!(found, wanted);
+        let rows = || Some(total_records(&catalog.table(&namespace, "rows")?));
+        assert_eq!(worker.wait_for_rows(wanted, PATIENCE, rows), wanted);
     };
     total(100);
     show(ours, theirs);

@@ -35,8 +35,7 @@ use super::support::{
     readers::python,
     server::own_name,
     store::{Encrypted, Key, Store},
-    wait::within,
-    worker::Worker,
+    worker::{Worker, manifest_of_rows},
 };
 
 /// How long a worker may take for anything on a busy machine.
@@ -49,25 +48,11 @@ fn manifest(
     catalog: &str,
     namespace: &str,
 ) -> String {
-    format!(
-        "\
-apiVersion: tidemark.dev/v1alpha1
-kind: IngestionPipeline
-metadata: {{name: {name}, namespace: tests}}
-spec:
-  source:
-    kafka: {{bootstrapServers: '{bootstrap}', topics: [{topic}]}}
-    format: Json
-  sink:
-    catalog: {{{catalog}}}
-    table: {namespace}.rows
-    schema: [{{name: id, type: long, key: true}}, {{name: text, type: string}}]
-    commit: {{interval: 1s}}
-  finalization: {{cell: 5s, allowedLateness: 1s, maxDelay: 2s}}
-",
-        name = name.replace('_', "-"),
-        bootstrap = broker.bootstrap(),
-    )
+    let kafka = format!(
+        "bootstrapServers: '{}', topics: [{topic}]",
+        broker.bootstrap()
+    );
+    manifest_of_rows(name, &kafka, catalog, &format!("{namespace}.rows"))
 }
 
 /// The storage of a catalog's fields, opened by the keys of the secret `lake`.
@@ -118,19 +103,6 @@ fn ids(arguments: &[&str], endpoint: &str, key: Key) -> Vec<u64> {
     ids
 }
 
-fn assert_hidden(worker: &Worker, secrets: &[&str]) {
-    let log = std::fs::read_to_string(worker.log()).unwrap();
-    let progress = worker.progress();
-    for secret in secrets {
-        assert!(
-            !log.contains(secret),
-            "a secret is in {}",
-            worker.log().display()
-        );
-        assert!(!progress.contains(secret), "a secret is in /progress");
-    }
-}
-
 /// A way to the store that loses every tenth request, and every tenth answer; and how many there were.
 fn lossy(store: &Store) -> (Proxy, Arc<AtomicU32>) {
     let requests = Arc::new(AtomicU32::new(0));
@@ -147,10 +119,8 @@ fn lossy(store: &Store) -> (Proxy, Arc<AtomicU32>) {
 
 /// Waits until a table of a REST catalog has so many rows.
 fn wait_for_rows(worker: &Worker, (catalog, namespace): (&Catalog, &str), wanted: u64) {
-    let what = format!("{wanted} rows, see {}", worker.log().display());
-    within(PATIENCE, &what, || {
-        let table = catalog.table(namespace, "rows")?;
-        (total_records(&table) >= wanted).then_some(())
+    worker.wait_for_rows(wanted, PATIENCE, || {
+        Some(total_records(&catalog.table(namespace, "rows")?))
     });
 }
 
@@ -201,7 +171,7 @@ fn rows_reach_a_table_in_a_store_once_through_a_wrong_key_and_lost_requests() {
         Key::USUAL,
     );
     assert_eq!(read, (0..250).collect::<Vec<_>>());
-    assert_hidden(&worker, &["wrong-secret", Key::USUAL.secret]);
+    worker.assert_hidden(&["wrong-secret", Key::USUAL.secret]);
     assert!(worker.terminate().success());
 }
 
@@ -312,12 +282,7 @@ fn a_rotated_key_is_taken_up_while_rows_go_on() {
     );
     let own = settings(folder.path(), &bucket, &store.uri(), &secrets);
     let ident = TableIdent::from_strs(["rotated", "rows"]).unwrap();
-    let total = |wanted: u64| {
-        let what = format!("{wanted} rows, see {}", worker.log().display());
-        within(PATIENCE, &what, || {
-            (rows_of(&own, &ident)? >= wanted).then_some(())
-        });
-    };
+    let total = |wanted: u64| worker.wait_for_rows(wanted, PATIENCE, || rows_of(&own, &ident));
     total(100);
     store.take_only(NEXT);
     write(broker, &topic, 0, 100..200);
@@ -327,7 +292,7 @@ fn a_rotated_key_is_taken_up_while_rows_go_on() {
     let metadata = metadata_location(&own, &ident).unwrap();
     let read = ids(&["--metadata", &metadata], &store.uri(), NEXT);
     assert_eq!(read, (0..200).collect::<Vec<_>>());
-    assert_hidden(&worker, &[Key::USUAL.secret, NEXT.secret]);
+    worker.assert_hidden(&[Key::USUAL.secret, NEXT.secret]);
 
     let endpoint = store.uri();
     let place = (bucket.as_str(), endpoint.as_str());
@@ -387,11 +352,7 @@ fn a_session_s_next_token_is_taken_up_while_rows_go_on() {
     let own = settings(folder.path(), &bucket, &store.uri(), &secrets);
     let ident = TableIdent::from_strs(["session", "rows"]).unwrap();
     let total = |wanted: u64| {
-        let what = format!("{wanted} rows, see {}", worker.log().display());
-        let found = within(PATIENCE, &what, || {
-            let found = rows_of(&own, &ident)?;
-            (found >= wanted).then_some(found)
-        });
+        let found = worker.wait_for_rows(wanted, PATIENCE, || rows_of(&own, &ident));
         assert_eq!(found, wanted);
     };
     total(100);
@@ -400,7 +361,7 @@ fn a_session_s_next_token_is_taken_up_while_rows_go_on() {
     worker.wait_for_reason("CredentialsRefused", PATIENCE);
     secrets.write("lake", "token", "hush-token-2");
     total(200);
-    assert_hidden(&worker, &["hush-token", Key::USUAL.secret]);
+    worker.assert_hidden(&["hush-token", Key::USUAL.secret]);
     assert!(worker.terminate().success());
 }
 
@@ -443,7 +404,7 @@ fn vended_keys_open_a_store_with_a_certificate_of_ones_own() {
         Key::USUAL,
     );
     assert_eq!(read, (0..100).collect::<Vec<_>>());
-    assert_hidden(&worker, &[Key::USUAL.secret]);
+    worker.assert_hidden(&[Key::USUAL.secret]);
     assert!(worker.terminate().success());
 }
 

@@ -94,6 +94,29 @@ spec:
     }
 }
 
+/// The manifest of a pipeline of key-value rows with cells of five seconds. `kafka` and `catalog` are the fields of its brokers and of
+/// its catalog.
+pub(crate) fn manifest_of_rows(name: &str, kafka: &str, catalog: &str, table: &str) -> String {
+    format!(
+        "\
+apiVersion: tidemark.dev/v1alpha1
+kind: IngestionPipeline
+metadata: {{name: {name}, namespace: tests}}
+spec:
+  source:
+    kafka: {{{kafka}}}
+    format: Json
+  sink:
+    catalog: {{{catalog}}}
+    table: {table}
+    schema: [{{name: id, type: long, key: true}}, {{name: text, type: string}}]
+    commit: {{interval: 1s}}
+  finalization: {{cell: 5s, allowedLateness: 1s, maxDelay: 2s}}
+",
+        name = name.replace('_', "-"),
+    )
+}
+
 /// One running worker. Dropping it kills it.
 pub(crate) struct Worker {
     process: Child,
@@ -156,6 +179,30 @@ impl Worker {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.process.id()).expect("a process id");
         kill(Pid::from_raw(pid), signal).expect("a running worker");
+    }
+
+    /// Waits until its table has so many rows, and says how many it has.
+    pub(crate) fn wait_for_rows(
+        &self,
+        wanted: u64,
+        within_time: Duration,
+        rows: impl Fn() -> Option<u64>,
+    ) -> u64 {
+        let what = format!("{wanted} rows, see {}", self.log.display());
+        within(within_time, &what, || {
+            rows().filter(|found| *found >= wanted)
+        })
+    }
+
+    /// Holds that none of these is in its log or at `/progress`.
+    pub(crate) fn assert_hidden(&self, secrets: &[&str]) {
+        let log = fs::read_to_string(&self.log).expect("its log");
+        let progress = self.progress();
+        for secret in secrets {
+            let path = self.log.display();
+            assert!(!log.contains(secret), "a secret is in {path}");
+            assert!(!progress.contains(secret), "a secret is in /progress");
+        }
     }
 
     /// What it answers at `/progress` now.
