@@ -34,24 +34,14 @@ macro_rules! inline_schema {
 
 pub(super) use inline_schema;
 
-/// Enums that stand in a schema inline as a choice of their variants, under the description of their field: a description of their
-/// own would take its place where the field may be left out.
+/// Enums that stand in a schema inline as a choice of their variants: a description of their own would take the place of their
+/// field's where that may be left out.
 macro_rules! choices {
-    ($($type:ident)*) => {$(
-        impl schemars::JsonSchema for $type {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($type).into()
-            }
-
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({"type": "string", "enum": <Self as strum::VariantNames>::VARIANTS})
-            }
-        }
-    )*};
+    ($($type:ident)*) => {
+        crate::api::schema::inline_schema! {$(
+            $type: {"type": "string", "enum": <$type as strum::VariantNames>::VARIANTS};
+        )*}
+    };
 }
 
 pub(super) use choices;

@@ -40,8 +40,8 @@ pub(super) async fn probe(arguments: Arguments, out: &mut dyn Write) -> Result<E
     let clock = Clock::system();
     let authorities = arguments.ca_file;
     let authorities = authorities.map(|path| Authorities::of_file("--ca-file", path));
-    let client = Client::builder()
-        .use_preconfigured_tls(tls::trusting(authorities).map_err(std::io::Error::other)?)
+    let client = tls::http(authorities)
+        .map_err(std::io::Error::other)?
         .timeout(ANSWER_TIMEOUT)
         .redirect(Policy::none())
         .no_proxy()

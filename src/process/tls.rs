@@ -6,6 +6,7 @@
 use std::error::Error as StdError;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use std::{fmt, fs, io};
 
 use rustls::client::WebPkiServerVerifier;
@@ -20,6 +21,12 @@ use rustls::{
 
 use super::secret::Secrets;
 use crate::api::worker::SecretRef;
+
+/// Time until a server must have taken the connection.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// Unused connections are closed before most servers do it.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// Why the certificate of a server is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -125,7 +132,7 @@ pub(crate) fn client(roots: RootCertStore) -> Result<ClientConfig, rustls::Error
 ///
 /// # Errors
 /// As [`client`].
-pub(crate) fn trusting(own: Option<Authorities>) -> Result<ClientConfig, rustls::Error> {
+fn trusting(own: Option<Authorities>) -> Result<ClientConfig, rustls::Error> {
     let mut settings = client(known())?;
     if let Some(authorities) = own {
         let verifier = Verifier {
@@ -140,6 +147,17 @@ pub(crate) fn trusting(own: Option<Authorities>) -> Result<ClientConfig, rustls:
         settings.resumption = rustls::client::Resumption::disabled();
     }
     Ok(settings)
+}
+
+/// An HTTP client that is yet to be made, which trusts these beside the authorities that browsers know.
+///
+/// # Errors
+/// As [`client`].
+pub(crate) fn http(own: Option<Authorities>) -> Result<reqwest::ClientBuilder, rustls::Error> {
+    Ok(reqwest::Client::builder()
+        .use_preconfigured_tls(trusting(own)?)
+        .connect_timeout(CONNECT)
+        .pool_idle_timeout(IDLE))
 }
 
 /// The usual verifier of certificates, made anew where the authorities have changed.
@@ -292,7 +310,7 @@ mod tests {
         let told = authorities.read().unwrap_err().to_string();
         assert!(told.contains("/nowhere/ca/ca.crt"), "{told}");
         assert!(known().len() > 50);
-        trusting(None).unwrap();
+        http(None).unwrap().build().unwrap();
     }
 
     /// As reqwest's client packs it.

@@ -188,10 +188,10 @@ mod tests {
 
     use super::*;
     use crate::kafka::Position;
+    use crate::sink::testing::policy;
     use crate::sink::tracks::Tracks;
     use crate::watermark::{
-        Bounds, FromRule, Grid, Heartbeats, Identity, LateData, OnJoin, OpenGap, PartitionState,
-        SourcePositions, TopicState, Window,
+        Identity, OpenGap, PartitionState, SourcePositions, TopicState, Window,
     };
 
     fn at() -> TopicPartition {
@@ -200,24 +200,6 @@ mod tests {
 
     /// A table that goes on at an offset of the partition, behind a record of this epoch.
     fn table(topic_id: u128, next_offset: i64, leader_epoch: Option<i32>) -> State {
-        let policy = Policy {
-            revision: 1,
-            grid: Grid::new(3_600_000_000).unwrap(),
-            bounds: Bounds {
-                allowed_lateness_us: 0,
-                max_delay_us: 0,
-                max_future_skew_us: 0,
-                max_age_us: None,
-            },
-            window_commits: 1,
-            window_duration_us: 0,
-            terms: [].into(),
-            quantile: None,
-            heartbeats: Heartbeats::None,
-            complete_from: FromRule::Derived,
-            late_data: LateData::Notify,
-            on_join: OnJoin::Reopen,
-        };
         let identity = Identity {
             writer: "shop.orders".to_owned(),
             cluster_id: "cluster".to_owned(),
@@ -225,7 +207,7 @@ mod tests {
             table_uuid: Uuid::from_u128(7),
             table_ref: "main".to_owned(),
         };
-        let mut state = State::new(identity, "shop.t0", policy, 0);
+        let mut state = State::new(identity, "shop.t0", policy(1, 1), 0);
         let known = PartitionState {
             next_offset,
             leader_epoch,

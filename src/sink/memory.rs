@@ -154,10 +154,8 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
-    use crate::watermark::{Bounds, FromRule, Grid, Heartbeats, LateData, OnJoin};
+    use crate::sink::testing::policy;
 
     #[test]
     fn a_partition_is_gone_once_it_was_missing_all_the_while() {
@@ -170,27 +168,6 @@ mod tests {
         assert!(!back, "it was there at 11");
         assert!(!memory.are_gone(&both, at(16), at(3)), "the second is new");
         assert!(memory.are_gone(&both, at(19), at(3)));
-    }
-
-    fn policy(revision: u64, window_commits: u32) -> Policy {
-        Policy {
-            revision,
-            grid: Grid::new(3_600_000_000).unwrap(),
-            bounds: Bounds {
-                allowed_lateness_us: 0,
-                max_delay_us: 0,
-                max_future_skew_us: 0,
-                max_age_us: None,
-            },
-            window_commits,
-            window_duration_us: 0,
-            terms: BTreeSet::new(),
-            quantile: None,
-            heartbeats: Heartbeats::None,
-            complete_from: FromRule::Derived,
-            late_data: LateData::Notify,
-            on_join: OnJoin::Reopen,
-        }
     }
 
     /// Of two workers in a rolling restart the older one may begin a session at any time.

@@ -39,6 +39,8 @@ mod pulse;
 pub(crate) mod question;
 mod session;
 mod standing;
+#[cfg(test)]
+mod testing;
 pub(crate) mod tracks;
 mod worker;
 

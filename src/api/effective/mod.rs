@@ -49,13 +49,22 @@ const SECRET_ENDINGS: [&str; 9] = [
     "client-secret",
 ];
 
+/// The field beside the one that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum With {
+    /// It is wrong by itself.
+    Nothing,
+    /// The two do not go together.
+    Against(String),
+    /// This one asks for the other, which is missing.
+    AskedBy(String),
+}
+
 /// A fault whose object is not known yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Broken {
     pub(super) path: String,
-    /// The other field where two do not go together, or the one that asks for what is missing.
-    other: Option<String>,
-    missing: bool,
+    with: With,
     pub(super) value: Option<String>,
     problem: String,
     remedy: String,
@@ -71,8 +80,7 @@ impl Broken {
         let (problem, remedy) = (problem.into(), remedy.into());
         Self {
             path: path.to_owned(),
-            other: None,
-            missing: false,
+            with: With::Nothing,
             value,
             problem,
             remedy,
@@ -81,12 +89,12 @@ impl Broken {
 
     /// Whether somebody else may still say what is wanted: it is no fault of whoever asks for it.
     pub(crate) fn is_missing(&self) -> bool {
-        self.missing
+        matches!(self.with, With::AskedBy(_))
     }
 
     /// Whether it is about the same fields, and says the same of them.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        let said = |one: &Self| (one.path.clone(), one.other.clone(), one.problem.clone());
+        let said = |one: &Self| (one.path.clone(), one.with.clone(), one.problem.clone());
         said(self) == said(other)
     }
 
@@ -96,13 +104,17 @@ impl Broken {
             own.strip_prefix(path)
                 .is_some_and(|rest| rest.starts_with(['.', '[']))
         };
-        let alone = self.other.is_none() && self.path == path;
+        let alone = self.with == With::Nothing && self.path == path;
         alone || self.paths().any(below)
     }
 
     /// The fields that it is about.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        [Some(&self.path), self.other.as_ref()]
+        let other = match &self.with {
+            With::Nothing => None,
+            With::Against(other) | With::AskedBy(other) => Some(other),
+        };
+        [Some(&self.path), other]
             .into_iter()
             .flatten()
             .map(String::as_str)
@@ -125,10 +137,11 @@ impl Broken {
 
     /// The same with its fields somewhere else, as `spec.worker` of a pipeline is `spec.defaults.worker` of a policy.
     pub(crate) fn below(mut self, from: &str, to: &str) -> Self {
-        for path in [Some(&mut self.path), self.other.as_mut()]
-            .into_iter()
-            .flatten()
-        {
+        let other = match &mut self.with {
+            With::Nothing => None,
+            With::Against(other) | With::AskedBy(other) => Some(other),
+        };
+        for path in [Some(&mut self.path), other].into_iter().flatten() {
             *path = path.replacen(from, to, 1);
         }
         self
@@ -136,9 +149,9 @@ impl Broken {
 
     /// The fault of this object by itself.
     pub(crate) fn alone(self, object: &str) -> Fault {
-        let path = match self.other {
-            Some(other) if !self.missing => format!("{} and {other}", self.path),
-            _ => self.path,
+        let path = match self.with {
+            With::Against(other) => format!("{} and {other}", self.path),
+            With::Nothing | With::AskedBy(_) => self.path,
         };
         Fault {
             object: object.to_owned(),
@@ -342,15 +355,14 @@ impl Rules {
 
     fn refuse_pair(&mut self, pair: [&str; 2], problem: &str, remedy: &str) {
         let mut broken = Broken::new(pair[0], None, problem, remedy);
-        broken.other = Some(pair[1].to_owned());
+        broken.with = With::Against(pair[1].to_owned());
         self.broken.push(broken);
     }
 
     /// A field that nobody has said, and the one that asks for it.
     fn refuse_missing(&mut self, path: &str, asked_by: &str, remedy: &str) {
         let mut broken = Broken::new(path, None, "is missing", remedy);
-        broken.other = Some(asked_by.to_owned());
-        broken.missing = true;
+        broken.with = With::AskedBy(asked_by.to_owned());
         self.broken.push(broken);
     }
 

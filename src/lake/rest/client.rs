@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use bytes::Bytes;
 use iceberg::{ErrorKind, NamespaceIdent, Result as IcebergResult, TableIdent};
@@ -20,12 +19,6 @@ use crate::lake::Error;
 use crate::lake::catalog::{CatalogSettings, without_password};
 use crate::lake::storage::Files;
 use crate::process::tls;
-
-/// Time until a server must have taken the connection.
-const CONNECT: Duration = Duration::from_secs(10);
-
-/// Unused connections are closed before most servers do it.
-const IDLE: Duration = Duration::from_secs(30);
 
 /// The header that asks a server for credentials of a table's files, and what it says.
 const DELEGATION: (&str, &str) = ("header.X-Iceberg-Access-Delegation", "vended-credentials");
@@ -251,13 +244,10 @@ fn client(settings: &CatalogSettings, uri: &str) -> Result<Client, Error> {
         return Err(invalid(problem.to_owned()));
     }
     let none = |error: &dyn fmt::Display| invalid(format!("no HTTP client for it: {error}"));
-    let tls = tls::trusting(settings.authorities.clone()).map_err(|error| none(&error))?;
-    Client::builder()
-        .use_preconfigured_tls(tls)
+    let client = tls::http(settings.authorities.clone()).map_err(|error| none(&error))?;
+    client
         .user_agent(AGENT)
-        .connect_timeout(CONNECT)
         .timeout(settings.deadline)
-        .pool_idle_timeout(IDLE)
         .build()
         .map_err(|error| none(&error))
 }

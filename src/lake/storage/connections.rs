@@ -1,7 +1,6 @@
 //! The connections to a store.
 
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use futures::stream;
 use http::{HeaderMap, Method, Request, Response};
@@ -11,28 +10,14 @@ use reqwest::Client;
 
 use crate::process::tls::{self, Authorities};
 
-/// Time until a store must have taken the connection.
-const CONNECT: Duration = Duration::from_secs(10);
-
-/// Unused connections are closed before most stores do it.
-const IDLE: Duration = Duration::from_secs(30);
-
 /// The client of a store; or why there is none.
 pub(super) struct Connections(Result<Client, String>);
 
 impl Connections {
     /// Connections to whoever is trusted by browsers, or by these.
     pub(super) fn trusting(own: Option<Authorities>) -> Self {
-        let made = tls::trusting(own).map_err(|error| error.to_string());
-        let made = made.and_then(|settings| {
-            Client::builder()
-                .use_preconfigured_tls(settings)
-                .connect_timeout(CONNECT)
-                .pool_idle_timeout(IDLE)
-                .build()
-                .map_err(|error| error.to_string())
-        });
-        Self(made)
+        let made = tls::http(own).map_err(|error| error.to_string());
+        Self(made.and_then(|client| client.build().map_err(|error| error.to_string())))
     }
 
     fn client(&self) -> opendal::Result<&Client> {

@@ -8,8 +8,7 @@ use uuid::Uuid;
 use crate::watermark::cells::CellCounts;
 use crate::watermark::digest::Sketch;
 use crate::watermark::event_time::Excluded;
-use crate::watermark::frontier::OpenGap;
-use crate::watermark::frontier::{NewestChange, PartitionStats};
+use crate::watermark::frontier::{NewestChange, OpenGap, PartitionStats};
 use crate::watermark::order::Order;
 use crate::watermark::source_position::SourcePositions;
 use crate::watermark::state::{AskedPartitions, State};
@@ -111,7 +110,7 @@ impl Before {
     pub fn of(state: &State, topic: &str, partition: i32) -> Option<Self> {
         let known = state.topics.get(topic)?;
         let next = known.partitions.get(&partition)?;
-        Some(Before {
+        Some(Self {
             topic_id: known.id,
             leader_epoch: next.leader_epoch,
             gap: next.gap,
@@ -120,7 +119,7 @@ impl Before {
 
     /// Whether a table that has `there` may be what the batch was read behind.
     #[must_use]
-    pub fn fits(&self, there: &Before) -> bool {
+    pub fn fits(&self, there: &Self) -> bool {
         let differ = |a: Option<i32>, b: Option<i32>| a.zip(b).is_some_and(|(a, b)| a != b);
         let ids = self.topic_id.zip(there.topic_id);
         // Rows have come where the table has no gap any more.
