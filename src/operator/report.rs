@@ -179,8 +179,10 @@ impl Reports {
                 .get(&pipeline.kept.uid)
                 .cloned()
                 .unwrap_or(Said::NotLoaded);
-            pipeline.workers.hear(&worker.name, said, heard.at_us);
-            self.report(&mut inner, &key);
+            // What time alone changes is for the sweep to see.
+            if pipeline.workers.hear(&worker.name, said, heard.at_us) {
+                self.report(&mut inner, &key);
+            }
         }
     }
 

@@ -463,6 +463,24 @@ fn time_of_a_condition_moves_only_with_its_answer() {
 }
 
 /// Ten thousand cells end at once: each is held for a moment, and that is no alarm.
+/// Deriving a status takes longer than seeing that nothing has come.
+#[test]
+fn an_answer_is_news_once_and_after_a_silence() {
+    let (mut workers, at_us) = (Workers::default(), today("12:00"));
+    workers.expect(&["a"], at_us);
+    let mut hears = |name: &str, said: &Said, second: i64| {
+        workers.hear(name, said.clone(), at_us + second * SECOND_US)
+    };
+    let said = Said::Progress(Arc::new(running(None)));
+    assert!(hears("a", &Said::NotLoaded, 0));
+    assert!(!hears("a", &Said::NotLoaded, 20));
+    assert!(hears("a", &said, 40));
+    assert!(!hears("a", &Said::NotLoaded, 30), "an old one");
+    assert!(!hears("b", &said, 50), "nobody asks for it");
+    assert!(!hears("a", &said, 60));
+    assert!(hears("a", &said, 3_600), "nobody had heard of it any more");
+}
+
 #[test]
 fn cell_is_held_once_patience_is_over() {
     let mut case = Case::new();
