@@ -19,9 +19,9 @@ use crate::{
     lake::{self, catalog::CatalogSettings, lineage::lineage},
     process::{clock::Clock, secret::Secret, tls::Authorities},
     watermark::{
-        self, Ancestor, Coverage, ForeignClaim, Kept, Lineage, Peer, Reopened, State, TableView,
-        Term,
-        contract::{self, BadValue, OwnSummary},
+        self, Ancestor, Coverage, ForeignClaim, Kept, Lineage, Peer, PeerUnreadable, Reopened,
+        State, TableView, Term,
+        contract::{self, OwnSummary},
         peers, read_claim,
     },
 };
@@ -71,8 +71,8 @@ pub enum Error {
     Writers {
         /// The table.
         table: TableName,
-        /// Which value, and why.
-        source: BadValue,
+        /// Which one, and why.
+        source: PeerUnreadable,
     },
     /// The table's name is none for Iceberg.
     #[error("\"{table}\" is no name of a table; write namespace.table")]

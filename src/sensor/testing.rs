@@ -13,7 +13,7 @@ use crate::{
     watermark::{
         Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, CellCounts, Contribution, Digest,
         Excluded, Identity, Kept, Lineage, Origin, PartitionNews, Policy, Standing, State, advance,
-        contract, peers, stand,
+        contract, stand,
     },
 };
 
@@ -86,7 +86,7 @@ impl Table {
     pub(super) fn write_as(&mut self, writer: &str) {
         let view = self.record.view();
         let asker = Asker::new(writer, minute(1_440));
-        let mut state = match stand(&asker, &view).unwrap() {
+        let state = match stand(&asker, &view).unwrap() {
             Standing::GoesOn(going_on) => going_on.state,
             Standing::Begins(beginning) => {
                 let identity = Identity {
@@ -96,7 +96,6 @@ impl Table {
                 beginning.state(identity, TOPIC, self.policy.clone(), minute(540))
             }
         };
-        state.peers = peers(writer, &view).unwrap();
         self.next = state
             .partitions()
             .map(|(_, partition, known)| (partition, known.next_offset))

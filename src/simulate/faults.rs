@@ -348,9 +348,9 @@ impl World {
         stand(&asker, &self.table.view(&lineage)).err()
     }
 
-    /// Whether the first writer goes on by itself, and has committed.
-    pub(super) fn goes_on(&mut self) -> bool {
-        let stood = self.stand_as(0, self.now_us, true);
+    /// Whether a writer goes on by itself, and has committed.
+    pub(super) fn goes_on(&mut self, pipeline: usize) -> bool {
+        let stood = self.stand_as(pipeline, self.now_us, true);
         stood.is_some_and(|stood| !stood.state.is_new())
     }
 

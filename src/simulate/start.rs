@@ -60,7 +60,7 @@ impl World {
             self.withdraw();
         }
         let own = &self.pipelines[pipeline];
-        let mut stood = match loaded.standing.as_ref().ok()? {
+        let stood = match loaded.standing.as_ref().ok()? {
             Standing::Begins(beginning) => {
                 let subscription = self.subscription(pipeline);
                 let (identity, policy) = (own.identity(), own.policy.clone());
@@ -81,7 +81,6 @@ impl World {
                 loaded: Rc::clone(&loaded),
             },
         };
-        stood.state.peers.clone_from(&loaded.peers);
         Some(stood).filter(|stood| orders || !stood.state.published.drained)
     }
 

@@ -10,8 +10,7 @@ use uuid::Uuid;
 use super::rules::Rules;
 use crate::sink::finalize::Plan;
 use crate::watermark::{
-    Ancestor, Asker, Lineage, Obstacle, Peer, Picked, Reading, Standing, TableView, contract,
-    peers, read_claim,
+    Ancestor, Asker, Lineage, Obstacle, Picked, Reading, Standing, TableView, contract, read_claim,
 };
 
 /// The ref that is written.
@@ -31,10 +30,8 @@ pub(super) struct Snapshot {
 pub(super) struct Loaded {
     /// Main's snapshot.
     pub main_id: Option<i64>,
-    /// Where the writer stands on it; beside writers of whom one cannot be read nobody goes on.
+    /// Where the writer stands on it.
     pub standing: Result<Standing, Obstacle>,
-    /// The other writers.
-    pub peers: Vec<Peer>,
     /// Whether main's ancestry has expired somewhere.
     pub broken: bool,
 }
@@ -69,19 +66,9 @@ impl Table {
         }
         let lineage = self.lineage();
         let view = self.view(&lineage);
-        let peers = peers(asker.writer, &view).map_err(|source| Obstacle::Damaged {
-            writer: asker.writer.to_owned(),
-            source,
-        });
-        let standing = rules.stand(asker, &view);
-        let (standing, peers) = match peers {
-            Ok(peers) => (standing, peers),
-            Err(unreadable) => (Err(unreadable), Vec::new()),
-        };
         let loaded = Rc::new(Loaded {
             main_id: self.main_id,
-            standing,
-            peers,
+            standing: rules.stand(asker, &view),
             broken: lineage.broken,
         });
         let writer = asker.writer.to_owned();

@@ -283,3 +283,11 @@ fn what_was_never_read_of_a_deleted_topic_outlasts_a_second_accept() {
         "histories/a_table_is_accepted_twice_around_a_topic_made_anew.json"
     ));
 }
+
+/// Another writer had counted its roll-back by its state, and without that the epoch of the table fell.
+#[test]
+fn a_writer_that_was_rolled_back_while_it_was_away_loses_its_state() {
+    assert_good(include_str!(
+        "histories/a_writer_that_was_rolled_back_while_away_loses_its_state.json"
+    ));
+}

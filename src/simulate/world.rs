@@ -217,17 +217,24 @@ impl World {
             Event::Drain { pipeline, drained } => return self.drain(pipeline, drained),
             Event::Retract { back, cells } => return self.retract(back, cells),
             Event::Copy => return self.judge_copy(),
-            Event::ForgetState if self.goes_on() => {
-                let name = contract::state_property(self.pipelines[0].writer);
-                if self.table.properties.remove(&name).is_some() {
-                    self.table.touch();
-                    self.note.see(Seen::Rebuilt);
-                    self.replays_certain &= !self.table.lineage().broken;
-                }
-            }
+            Event::ForgetState => self.forget_state(),
             _ => {}
         }
         Ok(())
+    }
+
+    /// The state of the first writer that goes on by one is lost.
+    fn forget_state(&mut self) {
+        for pipeline in 0..self.pipelines.len() {
+            let name = contract::state_property(self.pipelines[pipeline].writer);
+            if self.table.properties.contains_key(&name) && self.goes_on(pipeline) {
+                self.table.properties.remove(&name);
+                self.table.touch();
+                self.note.see(Seen::Rebuilt);
+                self.replays_certain &= !self.table.lineage().broken;
+                return;
+            }
+        }
     }
 
     /// The usual: rows everywhere but in silent partitions, and everybody works.

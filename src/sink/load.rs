@@ -61,7 +61,7 @@ impl TableSide {
         };
         let accept = (&self.accept, self.leave);
         let standing = read_standing(&table, &lineage, &self.identity, &asker, accept);
-        let (standing, peers) = match standing {
+        let standing = match standing {
             Ok(standing) => standing,
             Err(Refusal::Plain(error)) => return Err(error),
             Err(Refusal::Obstacle(obstacle)) => {
@@ -70,7 +70,6 @@ impl TableSide {
             }
         };
         let mut loaded = self.of_standing(table, lineage, standing);
-        loaded.state.peers = peers;
         let states = [Some(&mut loaded.state), loaded.kept.as_deref_mut()];
         if self.accept_cluster.as_ref() == Some(&self.identity.cluster_id) {
             for state in states.into_iter().flatten() {

@@ -9,7 +9,7 @@ use super::Error;
 use crate::api::Reason;
 use crate::api::worker::SinkAccept;
 use crate::lake::lineage::Lineage;
-use crate::watermark::{Asker, Identity, Obstacle, Peer, Standing, State, TableView, peers, stand};
+use crate::watermark::{Asker, Identity, Obstacle, Standing, State, TableView, stand};
 
 /// Why a table is not gone on from.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub(super) struct Leave {
     pub orders: bool,
 }
 
-/// Where the writer stands on a table, and who else writes there.
+/// Where the writer stands on a table.
 ///
 /// # Errors
 /// The table is not ours to go on from.
@@ -39,7 +39,7 @@ pub(super) fn read_standing(
     identity: &Identity,
     asker: &Asker<'_>,
     (accept, leave): (&SinkAccept, Leave),
-) -> Result<(Standing, Vec<Peer>), Refusal> {
+) -> Result<Standing, Refusal> {
     let metadata = table.metadata();
     let properties = metadata.properties();
     let ancestry = lineage.ancestry();
@@ -50,11 +50,7 @@ pub(super) fn read_standing(
         lineage: &ancestry,
     };
     let mut standing = stand(asker, &view).map_err(Refusal::Obstacle)?;
-    let peers = peers(&identity.writer, &view).map_err(|problem| {
-        let problem = format!("table \"{}\": {problem}", table.identifier());
-        Refusal::Plain(Error::refused(Reason::StateUnreadable, problem))
-    })?;
-    check_leave(table, identity, (&standing, &peers), leave)?;
+    check_leave(table, identity, &standing, leave)?;
     match &mut standing {
         Standing::GoesOn(going_on) => {
             if going_on.rebuilt {
@@ -71,25 +67,26 @@ pub(super) fn read_standing(
             }
         }
     }
-    Ok((standing, peers))
+    Ok(standing)
 }
 
 /// An unknown writer needs leave to write beside others, and a drained one writes nothing.
 fn check_leave(
     table: &Table,
     identity: &Identity,
-    (standing, peers): (&Standing, &[Peer]),
+    standing: &Standing,
     leave: Leave,
 ) -> Result<(), Refusal> {
     let (table, writer) = (table.identifier(), &identity.writer);
-    let (reason, problem) = match (standing, peers.first()) {
-        (Standing::GoesOn(going_on), _) if going_on.state.published.drained && !leave.orders => (
+    let (reason, problem) = match standing {
+        Standing::GoesOn(going_on) if going_on.state.published.drained && !leave.orders => (
             Reason::WriterDrained,
             format!("writer \"{writer}\" of table \"{table}\" was declared drained"),
         ),
-        (Standing::Begins(beginning), Some(other))
-            if beginning.last_epoch == 0 && !leave.shared =>
-        {
+        Standing::Begins(beginning) if beginning.last_epoch == 0 && !leave.shared => {
+            let Some(other) = beginning.peers.first() else {
+                return Ok(());
+            };
             let other = &other.writer;
             (
                 Reason::WriterMismatch,
@@ -138,6 +135,11 @@ pub(super) fn of_obstacle(table: &Table, obstacle: &Obstacle) -> Error {
         Obstacle::Void { here, .. } => {
             format!("; sink.accept.tableUuid: {here} begins anew on it")
         }
+        Obstacle::Peer(other) if other.is_newer() => String::new(),
+        Obstacle::Peer(other) => {
+            let writer = &other.writer;
+            format!("; it is \"{writer}\" that has to go on: sink.accept.lineage: {id} there")
+        }
         Obstacle::Damaged { .. }
         | Obstacle::Replaced { .. }
         | Obstacle::LineageUnknown { .. }
@@ -156,7 +158,8 @@ pub(super) fn of_obstacle(table: &Table, obstacle: &Obstacle) -> Error {
 pub(super) fn of(obstacle: &Obstacle) -> Reason {
     match obstacle {
         Obstacle::Newer { .. } => Reason::StateTooNew,
-        Obstacle::Damaged { .. } => Reason::StateUnreadable,
+        Obstacle::Peer(other) if other.is_newer() => Reason::StateTooNew,
+        Obstacle::Damaged { .. } | Obstacle::Peer(_) => Reason::StateUnreadable,
         Obstacle::Void { .. } => Reason::TableRecreated,
         Obstacle::Replaced { .. } => Reason::TableReplaced,
         Obstacle::LineageUnknown { .. } => Reason::LineageUnknown,

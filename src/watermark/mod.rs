@@ -39,6 +39,7 @@ mod standing;
 mod state;
 #[cfg(test)]
 mod testing;
+mod told;
 #[cfg(test)]
 mod undigested;
 mod varint;
@@ -79,4 +80,5 @@ pub use standing::{
 pub use state::{
     AskedPartitions, CompleteFrom, Identity, PartitionRecord, Published, Record, State,
 };
-pub use writers::{Peer, peers, writers_of};
+pub use told::Told;
+pub use writers::{Peer, PeerUnreadable, peers, writers_of};

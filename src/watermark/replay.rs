@@ -31,16 +31,33 @@ use super::lineage::{Ancestor, Picked, TableView};
 use super::rebuild::{brought_forward, check_ids, fold, readable};
 use super::standing::{Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing};
 use super::state::State;
-use super::writers::{self, EPOCHS_UNDONE, is_vouched, newest_word};
+use super::told::Told;
+use super::writers::{self, EPOCHS_UNDONE, is_vouched, newest_word, peers};
 
 /// How far the clocks of two workers may be apart: what is asked of them for catalogs, too.
 const CLOCKS_US: i64 = 60 * SECOND_US;
 
-/// Where a writer goes on.
+/// Where a writer goes on, beside the other writers of the table.
 ///
 /// # Errors
 /// When the table is not one to go on from without somebody's decision.
 pub fn stand(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obstacle> {
+    let mut standing = stand_alone(asker, table)?;
+    let (peers, told) = (peers(asker.writer, table)?, Told::by(table));
+    match &mut standing {
+        Standing::GoesOn(going_on) => {
+            going_on.state.peers = peers;
+            going_on.state.follow(told, asker.now_us);
+        }
+        Standing::Begins(beginning) => {
+            (beginning.peers, beginning.told) = (peers, told);
+        }
+    }
+    Ok(standing)
+}
+
+/// Where a writer goes on by what is known of it.
+fn stand_alone(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obstacle> {
     let snapshots = &table.lineage.snapshots;
     let own: Vec<&Ancestor> = snapshots.iter().filter(|s| s.is_of(asker.writer)).collect();
     let mut state = read_state(asker, table, own.is_empty())?;
@@ -373,6 +390,7 @@ impl Known {
             last_epoch: self.last_epoch().max(epoch) + counted,
             claimed_us: self.claimed_us().max(claimed_us),
             kept: kept.map(Box::new),
+            ..Beginning::default()
         })
     }
 
@@ -1046,8 +1064,7 @@ mod tests {
         let kept = above.state.clone();
         above.state = Beginning {
             last_epoch: 1,
-            claimed_us: None,
-            kept: None,
+            ..Beginning::default()
         }
         .state(identity(), TOPIC, policy(), at("11:30"));
         let (jumps, anchors) =
@@ -1124,7 +1141,7 @@ mod tests {
         let begins = Beginning {
             last_epoch: 1,
             claimed_us: Some(at("10:00")),
-            kept: None,
+            ..Beginning::default()
         };
         assert_eq!(copied(&table, agreeing), Ok(Standing::Begins(begins)));
         drop_state(&mut table);

@@ -12,6 +12,8 @@ use super::epoch::StepCause;
 use super::event_time::floor_second;
 use super::frontier::Policy;
 use super::state::{Identity, State};
+use super::told::Told;
+use super::writers::{Peer, PeerUnreadable};
 
 /// Who asks, and what it brings along.
 #[derive(Clone, Copy, Debug)]
@@ -98,12 +100,16 @@ pub struct Beginning {
     pub claimed_us: Option<i64>,
     /// A state whose offsets are gone on from, instead of those that the specification says to start at.
     pub kept: Option<Box<State>>,
+    /// The other writers of the table.
+    pub peers: Vec<Peer>,
+    /// What readers were told last.
+    pub told: Told,
 }
 
 /// The newest own commit in the ancestry, as a state to go on from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoingOn {
-    /// The state as of that commit; with a step of the epoch if the table was rolled back to it.
+    /// The state as of that commit, beside the other writers; with a step of the epoch if the table was rolled back to it.
     pub state: State,
     /// Whether it was rebuilt from summaries, wholly or in part.
     pub rebuilt: bool,
@@ -145,6 +151,8 @@ impl Beginning {
             state.published.gaps = kept.gaps();
             state.published.lost_before_us = kept.lost_before_us();
         }
+        state.peers.clone_from(&self.peers);
+        state.follow(self.told, now_us);
         state
     }
 }
@@ -168,6 +176,9 @@ pub enum Obstacle {
         /// What is wrong.
         source: BadValue,
     },
+    /// The same of another writer: what all of them claim together cannot be worked out.
+    #[error(transparent)]
+    Peer(#[from] PeerUnreadable),
     /// State and summaries are those of another table or ref: it is a copy, or it was made again.
     #[error(
         "the table is {here}, and what stands there is about table {table_uuid} ref \"{table_ref}\""
@@ -211,7 +222,7 @@ impl Obstacle {
     #[must_use]
     pub fn withdraws(&self) -> bool {
         match self {
-            Self::Newer { .. } | Self::Damaged { .. } | Self::Void { .. } => false,
+            Self::Newer { .. } | Self::Damaged { .. } | Self::Peer(_) | Self::Void { .. } => false,
             Self::Replaced { .. } | Self::LineageUnknown { .. } | Self::CherryPicked { .. } => true,
         }
     }

@@ -50,14 +50,35 @@ impl Peer {
     }
 }
 
+/// Another writer of the table of whom nobody can tell what it claims.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "of writer \"{writer}\", which writes here as well, neither state nor summary is readable: {source}"
+)]
+pub struct PeerUnreadable {
+    /// The writer.
+    pub writer: String,
+    /// What is wrong.
+    pub source: BadValue,
+}
+
+impl PeerUnreadable {
+    /// Whether a newer release can read it.
+    #[must_use]
+    pub fn is_newer(&self) -> bool {
+        matches!(&self.source, BadValue::Packed { source, .. } if *source != Unreadable::Damaged)
+    }
+}
+
 /// The other writers of a table, by name: those with a state, and, since a state can be lost, those whose commits are there or were seen
 /// by another one's. States and commits that are those of another table or ref are none of this one's.
 ///
 /// # Errors
 /// The state of one cannot be read, and no summary of it is on record: the table's claim cannot be worked out.
-pub fn peers(own: &str, table: &TableView<'_>) -> Result<Vec<Peer>, BadValue> {
-    let all = others(own, table);
-    let all = all.iter().map(|writer| peer(writer, table));
+pub fn peers(own: &str, table: &TableView<'_>) -> Result<Vec<Peer>, PeerUnreadable> {
+    let unreadable = |writer: String| |source: BadValue| PeerUnreadable { writer, source };
+    let all = others(own, table).into_iter();
+    let all = all.map(|writer| peer(&writer, table).map_err(unreadable(writer)));
     all.filter_map(Result::transpose).collect()
 }
 
@@ -285,101 +306,12 @@ mod tests {
     use super::super::contract::{self, FINALIZED_BEFORE, claim_property};
     use super::super::epoch::{Reopened, StepCause};
     use super::super::order::Order;
-    use super::super::reading::{Reading, read_claim};
-    use super::super::replay::stand;
-    use super::super::standing::{Asker, Beginning, GoingOn, Obstacle, Standing};
-    use super::super::state::Identity;
-    use super::super::testing::{TOPIC, Table, WRITER, at, identity, news, policy};
-    use super::super::{Advanced, Contribution};
+    use super::super::standing::Obstacle;
+    use super::super::testing::pair::{
+        OTHER, accepted, base, claimed, commit, flow, going_on, order, stands, two, unreadable,
+    };
+    use super::super::testing::{Table, WRITER, at, news};
     use super::*;
-
-    const OTHER: &str = "shop.west";
-
-    fn stands(table: &Table, writer: &str) -> Result<Standing, Obstacle> {
-        stand(&Asker::new(writer, at("23:00")), &table.view())
-    }
-
-    fn going_on(table: &Table, writer: &str) -> GoingOn {
-        match stands(table, writer) {
-            Ok(Standing::GoesOn(going_on)) => *going_on,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    /// What a writer begins anew on once the owner of the table has agreed to it as it is.
-    fn accepted(table: &Table, writer: &str) -> State {
-        let mut asker = Asker::new(writer, at("23:00"));
-        asker.accept.snapshot_id = table
-            .lineage
-            .snapshots
-            .first()
-            .map(|newest| newest.snapshot_id);
-        let Ok(Standing::Begins(beginning)) = stand(&asker, &table.view()) else {
-            panic!("{writer} does not begin");
-        };
-        beginning.state(identity(), TOPIC, policy(), at("23:00"))
-    }
-
-    /// What a worker of this writer goes on from.
-    fn base(table: &Table, writer: &str) -> State {
-        let mut state = match stands(table, writer).unwrap() {
-            Standing::GoesOn(going_on) => going_on.state,
-            Standing::Begins(beginning) => {
-                let identity = Identity {
-                    writer: writer.to_owned(),
-                    ..identity()
-                };
-                beginning.state(identity, TOPIC, policy(), at("00:00"))
-            }
-        };
-        state.peers = peers(writer, &table.view()).unwrap();
-        state
-    }
-
-    fn commit(table: &mut Table, writer: &str, news: Contribution) -> Advanced {
-        table.state = base(table, writer);
-        let next = table.commit(news);
-        match read_claim(&table.view()) {
-            Reading::Claim(read) => assert_eq!(read.claim, next.claim, "readers see it so"),
-            other => panic!("{other:?}"),
-        }
-        next
-    }
-
-    fn order(table: &mut Table, writer: &str, now: &str, order: Order) -> Advanced {
-        let order = Some(order);
-        commit(table, writer, Contribution { order, ..news(now) })
-    }
-
-    fn claimed(next: &Advanced) -> Option<String> {
-        next.claim.finalized_before_us.map(contract::iso)
-    }
-
-    fn flow(table: &mut Table, writer: &str, rows: [(&str, &str); 2], partitions: i32) -> Advanced {
-        let mut last = None;
-        for (now, time) in rows {
-            for partition in 0..partitions {
-                let known = base(table, writer);
-                let offset = known.partition(TOPIC, partition).unwrap().next_offset;
-                let rows = news(now).rows(partition, offset, &[time]);
-                last = Some(commit(table, writer, rows.asked(now, partitions)));
-            }
-        }
-        last.unwrap()
-    }
-
-    /// `flowing` up to 10:00, and a second writer up to 11:00.
-    fn two() -> Table {
-        let mut table = Table::flowing();
-        commit(&mut table, OTHER, news("10:50").anchor(0, 0));
-        flow(
-            &mut table,
-            OTHER,
-            [("11:20", "11:10"), ("11:21", "11:11")],
-            1,
-        );
-        table
-    }
 
     #[test]
     fn a_writer_that_joins_takes_the_claim_back_until_it_has_got_there() {
@@ -576,11 +508,7 @@ mod tests {
             writer: OTHER.to_owned(),
         };
         assert_eq!(stands(&table, OTHER), Err(unknown));
-        let unreadable = BadValue::Packed {
-            name: state_property(OTHER),
-            source: Unreadable::Damaged,
-        };
-        assert_eq!(peers(WRITER, &table.view()), Err(unreadable));
+        assert_eq!(stands(&table, WRITER), Err(unreadable().into()));
         let begins = accepted(&table, OTHER).published;
         assert!(begins.epoch >= last.claim.epoch, "{begins:?}");
         assert_eq!(
@@ -588,7 +516,7 @@ mod tests {
             last.claim.finalized_before_us
         );
         let new = stands(&table, "shop.new");
-        assert_eq!(new, Ok(Standing::Begins(Beginning::default())));
+        assert_eq!(new, Err(unreadable().into()), "nor can another one begin");
     }
 
     /// A region that is down for long: the other one's commits outlive its own.
@@ -677,8 +605,6 @@ mod tests {
         let rebuilt = peers(WRITER, &table.view()).unwrap().remove(0);
         assert_eq!(rebuilt.claim.finalized_before_us, Some(at("11:00")));
         table.lineage.snapshots.truncate(0);
-        let source = Unreadable::Damaged;
-        let unreadable = BadValue::Packed { name, source };
-        assert_eq!(peers(WRITER, &table.view()), Err(unreadable));
+        assert_eq!(peers(WRITER, &table.view()), Err(unreadable()));
     }
 }

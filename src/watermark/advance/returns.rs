@@ -445,8 +445,8 @@ mod tests {
         let kept = without_items().state;
         let begins = crate::watermark::Beginning {
             last_epoch: 1,
-            claimed_us: None,
             kept: Some(Box::new(kept.clone())),
+            ..crate::watermark::Beginning::default()
         };
         let identity = kept.identity.clone();
         let state = begins.state(identity, BOTH, kept.policy.clone(), at("12:30"));

@@ -7,6 +7,8 @@ use uuid::Uuid;
 
 use super::*;
 
+pub(super) mod pair;
+
 pub(super) const TOPIC: &str = "shop.orders";
 pub(super) const WRITER: &str = "shop.orders";
 
