@@ -291,3 +291,12 @@ fn a_writer_that_was_rolled_back_while_it_was_away_loses_its_state() {
         "histories/a_writer_that_was_rolled_back_while_away_loses_its_state.json"
     ));
 }
+
+/// Rows that a roll-back had left out were a gap without a known beginning. With a topic that had left as well the table was accepted, and
+/// complete-from fell below them.
+#[test]
+fn what_a_roll_back_has_left_out_outlasts_an_accept() {
+    assert_good(include_str!(
+        "histories/a_table_is_accepted_with_what_a_roll_back_had_left_out.json"
+    ));
+}

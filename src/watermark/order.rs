@@ -75,8 +75,8 @@ impl Retraction {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Table, at, news};
-    use super::super::{Contribution, Coverage, Misfit, State, contract};
+    use super::super::testing::{TOPIC, Table, WRITER, at, identity, news, policy};
+    use super::super::{Asker, Contribution, Coverage, Misfit, Standing, State, contract, stand};
     use super::*;
 
     fn retract(now: &str, from: &str, before: &str) -> Contribution {
@@ -117,10 +117,28 @@ mod tests {
         table.commit(news("10:51").rows(0, 4, &["10:50"]));
         assert_eq!(covers(&table, "08:00", "09:00"), gap);
         assert_eq!(table.state.published.epoch, 2);
-        let text = &table.properties[&contract::state_property(super::super::testing::WRITER)];
+        let text = &table.properties[&contract::state_property(WRITER)];
         assert_eq!(State::decode(text).unwrap(), table.state);
         let summary = contract::read_summary(&table.lineage.snapshots[0].summary);
         assert_eq!(summary.unwrap().unwrap().published, table.state.published);
+    }
+
+    /// The stretch stayed out, and nobody could read why.
+    #[test]
+    fn a_retracted_stretch_outlasts_an_accept_that_keeps_the_offsets() {
+        let mut table = table();
+        table.commit(retract("10:50", "08:10", "08:50"));
+        let before = table.state.published.clone();
+        table.lineage.snapshots.clear();
+        table.lineage.broken = true;
+        let mut asker = Asker::new(WRITER, at("11:00"));
+        asker.accept.snapshot_id = Some(table.foreign(None));
+        let Ok(Standing::Begins(begins)) = stand(&asker, &table.view()) else {
+            panic!("it does not begin");
+        };
+        let state = begins.state(identity(), TOPIC, policy(), at("11:00"));
+        assert_eq!(state.published.retracted, before.retracted);
+        assert_eq!(state.published.gaps, before.gaps);
     }
 
     /// What was never claimed cannot be taken back: it would be left out of what is still to come.

@@ -145,11 +145,13 @@ impl Beginning {
         state
             .published
             .step(StepCause::LineageAccepted, None, at_us);
-        // What had left is on the table as what had not, and what was never read stays outside of the claim.
+        // What had left is on the table as what had not, and what was never read or was taken back stays outside of the claim.
         if let Some(kept) = &self.kept {
             state.left.clone_from(&kept.left);
-            state.published.gaps = kept.gaps();
-            state.published.lost_before_us = kept.lost_before_us();
+            let (published, before) = (&mut state.published, &kept.published);
+            published.gaps = kept.gaps();
+            published.lost_before_us = kept.lost_before_us();
+            published.retracted.clone_from(&before.retracted);
         }
         state.peers.clone_from(&self.peers);
         state.follow(self.told, now_us);
