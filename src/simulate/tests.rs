@@ -300,3 +300,12 @@ fn what_a_roll_back_has_left_out_outlasts_an_accept() {
         "histories/a_table_is_accepted_with_what_a_roll_back_had_left_out.json"
     ));
 }
+
+/// The group gave it to a worker that had nothing else to do, and the world did not tell that one before its next commit: its rows came
+/// hours late and held the window.
+#[test]
+fn a_partition_whose_worker_died_is_read_by_another_at_once() {
+    assert_good(include_str!(
+        "histories/a_partition_whose_worker_died_is_read_by_another.json"
+    ));
+}

@@ -68,6 +68,8 @@ impl World {
         if self.workers[worker].lost {
             return self.notice_loss(worker);
         }
+        // The group tells a worker what it is to read when it asks for records.
+        self.take_over(worker);
         let now_us = self.clock_us(worker);
         let Some(session) = self.workers[worker]
             .session
