@@ -179,7 +179,7 @@ impl World {
     fn order(&mut self, pipeline: usize, order: Order) -> Result<bool, Breach> {
         let stood = self.stand_as(pipeline, self.now_us, true);
         // A roll-back is taken up by the workers, and by a person where none may.
-        let settled = |stood: &Stood| !stood.reopens || stood.state.published.drained;
+        let settled = |stood: &Stood| !stood.reopens() || stood.state.published.drained;
         let Some(stood) = stood.filter(|stood| !stood.state.is_new() && settled(stood)) else {
             return Ok(false);
         };

@@ -17,7 +17,7 @@ use crate::sink::errand::Errand;
 use crate::sink::identity::{goes_on_at, incarnations, jump_of};
 use crate::sink::question::{asked_partitions, known, partitions};
 use crate::watermark::{
-    Accepted, Anchor, Asker, Jump, Obstacle, Origin, Standing, State, keep_offsets,
+    Accepted, Anchor, Asker, Jump, Obstacle, Opening, Origin, Standing, State, keep_offsets,
 };
 
 /// A table as a worker loaded it.
@@ -26,15 +26,20 @@ pub(super) struct Stood {
     pub state: State,
     /// A state whose offsets are gone on from.
     pub kept: Option<Box<State>>,
-    /// Whether the table was rolled back, and waits for the commit that says so.
-    pub reopens: bool,
+    /// What waits for a commit that takes it up.
+    pub opening: Option<Opening>,
     pub loaded: Rc<Loaded>,
 }
 
 impl Stood {
     /// Whether only the opening of a session may commit here.
     pub(super) fn is_for_opening(&self) -> bool {
-        self.reopens || self.state.is_new()
+        self.opening.is_some()
+    }
+
+    /// Whether the table was rolled back, and waits for the commit that says so.
+    pub(super) fn reopens(&self) -> bool {
+        self.opening.is_some() && !self.state.is_new()
     }
 }
 
@@ -60,14 +65,16 @@ impl World {
             self.withdraw();
         }
         let own = &self.pipelines[pipeline];
-        let stood = match loaded.standing.as_ref().ok()? {
+        let standing = loaded.standing.as_ref().ok()?;
+        let opening = standing.opening();
+        let stood = match standing {
             Standing::Begins(beginning) => {
                 let subscription = self.subscription(pipeline);
                 let (identity, policy) = (own.identity(), own.policy.clone());
                 Stood {
                     state: beginning.state(identity, &subscription, policy, now_us),
                     kept: beginning.kept.clone(),
-                    reopens: false,
+                    opening,
                     loaded: Rc::clone(&loaded),
                 }
             }
@@ -77,7 +84,7 @@ impl World {
                     .rolled_back
                     .as_ref()
                     .and_then(|rolled_back| rolled_back.kept.clone()),
-                reopens: going_on.rolled_back.is_some(),
+                opening,
                 loaded: Rc::clone(&loaded),
             },
         };
@@ -111,7 +118,7 @@ impl World {
             return;
         };
         let mut errand = Errand {
-            opens: true,
+            opening: stood.opening,
             derived_from: Some(stood.state.commit_id),
             ..Errand::default()
         };

@@ -309,3 +309,20 @@ fn a_partition_whose_worker_died_is_read_by_another_at_once() {
         "histories/a_partition_whose_worker_died_is_read_by_another.json"
     ));
 }
+
+/// Another epoch began with the owner's word, and its gaps without the stretch that had been taken back before.
+#[test]
+fn a_stretch_that_was_taken_back_stays_so_when_its_table_is_accepted() {
+    assert_good(include_str!(
+        "histories/a_retracted_stretch_outlasts_an_accept.json"
+    ));
+}
+
+/// A worker was about to anchor a topic that had joined; meanwhile the table lost all commits and was accepted. Its anchors became the
+/// first commit, without the other topic, which was then read again from its first record.
+#[test]
+fn a_table_begins_anew_with_all_of_its_partitions() {
+    assert_good(include_str!(
+        "histories/a_table_begins_anew_under_an_opening.json"
+    ));
+}

@@ -74,13 +74,12 @@ impl World {
         let Some(stood) = self.stand(worker) else {
             return Attempted::Over;
         };
-        let (reopens, opens) = (stood.reopens, under_way.errand.opens);
-        if stood.is_for_opening() && !opens {
-            // What was read belongs to another history.
+        let (reopens, errand) = (stood.reopens(), &under_way.errand);
+        if !errand.is_for(stood.opening) {
+            // What was found belongs to another history.
             return Attempted::Over;
         }
         let (loaded, state) = (stood.loaded, stood.state);
-        let errand = &under_way.errand;
         if self.table.leads_to(under_way.commit_id) {
             return Attempted::Done(Box::new(state));
         }
@@ -111,7 +110,9 @@ impl World {
         let Some(mut contribution) = contribution else {
             return Attempted::Done(Box::new(state));
         };
-        if !data && !opens && !self.rules.may_commit_empty(&state) {
+        let moves = !errand.anchors.is_empty() || !errand.jumps.is_empty();
+        let settles = moves || !errand.retired.is_empty() || errand.opening.is_some();
+        if !data && !settles && !self.rules.may_commit_empty(&state) {
             return Attempted::Done(Box::new(state));
         }
         if !data && let Some(why) = should_commit_empty(&state, &own.policy, &contribution) {

@@ -200,8 +200,8 @@ impl TableSide {
             }
             Err(error) => return Err(error),
         };
-        // A roll-back, or a table that begins anew: what was read belongs to another history.
-        if (loaded.is_for_opening() && !errand.opens) || is_gone(&loaded.lineage, errand) {
+        // A roll-back, or a table that begins anew: what was found belongs to another history.
+        if !errand.is_for(loaded.opening) || is_gone(&loaded.lineage, errand) {
             return Err(Error::RolledBack {
                 table: self.ident.to_string(),
             });
@@ -211,7 +211,7 @@ impl TableSide {
         }
         self.check_age(errand)?;
         let bearer = self.bearer(commit_id);
-        let Some(contribution) = errand.contribution_to(&loaded.state, loaded.reopens, &bearer)
+        let Some(contribution) = errand.contribution_to(&loaded.state, loaded.reopens(), &bearer)
         else {
             return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
         };

@@ -14,7 +14,7 @@ use super::ingest::{SealedBatch, ranges};
 use super::question::Answer;
 use crate::kafka::TopicPartition;
 use crate::watermark::{
-    Anchor, AskedPartitions, Before, CellCounts, Contribution, Excluded, Jump, Order,
+    Anchor, AskedPartitions, Before, CellCounts, Contribution, Excluded, Jump, Opening, Order,
     PartitionNews, Policy, State, should_commit_empty,
 };
 
@@ -40,8 +40,8 @@ pub(crate) struct Errand {
     pub order: Option<Order>,
     /// Which partitions there are.
     pub asked: Option<AskedPartitions>,
-    /// Whether a session opens with it: it may be the first commit, and the one that takes up a roll-back.
-    pub opens: bool,
+    /// The first commit or the roll-back that it takes up, as a session found it.
+    pub opening: Option<Opening>,
 }
 
 /// Who brings an errand, and when.
@@ -84,6 +84,12 @@ impl Errand {
             || !self.anchors.is_empty()
             || closable
             || (waits_us >= LONG_WAIT_US && self.news.iter().any(moved))
+    }
+
+    /// Whether it was made for a table that stands so. A first commit or a roll-back is taken up by a session that found just that: rows
+    /// were read in another history, and what was found of another one leaves out what this one needs.
+    pub(crate) fn is_for(&self, opening: Option<Opening>) -> bool {
+        opening.is_none() || self.opening == opening
     }
 
     /// Whether it may go onto a base, or is there already.
@@ -288,6 +294,27 @@ mod tests {
         let mut behind = Tracks::default();
         let own = read(&back, &mut behind, 90, 6);
         assert_eq!(own.judge(&back, false), Verdict::Go);
+    }
+
+    /// One that anchors a topic which has joined became the first commit of a table that began anew meanwhile: without the other
+    /// topics, which were then read again from their first records.
+    #[test]
+    fn an_opening_counts_on_what_it_was_derived_from_alone() {
+        let opening = |on: u128, behind: u128| Opening {
+            on: Uuid::from_u128(on),
+            behind: Uuid::from_u128(behind),
+        };
+        let goes_on = Errand::default();
+        let begins = Errand {
+            opening: Some(opening(0, 5)),
+            ..Errand::default()
+        };
+        assert!(goes_on.is_for(None) && !goes_on.is_for(Some(opening(0, 5))));
+        assert!(begins.is_for(Some(opening(0, 5))));
+        assert!(begins.is_for(None), "another worker has opened it");
+        for other in [opening(0, 6), opening(4, 5)] {
+            assert!(!begins.is_for(Some(other)), "{other:?}");
+        }
     }
 
     /// Rows of the topic that was there before went onto the table as those of the new one, which were left out in their place.

@@ -15,7 +15,7 @@ use crate::api::worker::OnRollback;
 use crate::lake::catalog;
 use crate::lake::commit::Append;
 use crate::lake::lineage::{Lineage, lineage};
-use crate::watermark::{Accepted, Asker, Obstacle, Seen, Standing, State, contract};
+use crate::watermark::{Accepted, Asker, Obstacle, Opening, Seen, Standing, State, contract};
 
 /// A table as loaded, and what it says.
 pub(super) struct Loaded {
@@ -27,8 +27,8 @@ pub(super) struct Loaded {
     pub state: State,
     /// A state whose offsets are gone on from instead of those of `state`.
     pub kept: Option<Box<State>>,
-    /// Whether a step of the epoch waits for a commit: the table was rolled back.
-    pub reopens: bool,
+    /// What waits for a commit that takes it up: the writer's first, or a step of the epoch after a roll-back.
+    pub opening: Option<Opening>,
     /// Whether the table's properties claim something else than its newest commit: the next one rewrites them.
     pub differs: bool,
 }
@@ -36,7 +36,12 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Whether only the opening of a session may commit here.
     pub(super) fn is_for_opening(&self) -> bool {
-        self.reopens || self.state.is_new()
+        self.opening.is_some()
+    }
+
+    /// Whether a step of the epoch waits for a commit: the table was rolled back.
+    pub(super) fn reopens(&self) -> bool {
+        self.opening.is_some() && !self.state.is_new()
     }
 }
 
@@ -104,7 +109,8 @@ impl TableSide {
     }
 
     fn of_standing(&self, table: Table, lineage: Lineage, standing: Standing) -> Loaded {
-        let (state, kept, reopens, differs) = match standing {
+        let opening = standing.opening();
+        let (state, kept, differs) = match standing {
             Standing::Begins(beginning) => {
                 let state = beginning.state(
                     self.identity.clone(),
@@ -112,15 +118,14 @@ impl TableSide {
                     self.policy.clone(),
                     self.clock.now_us(),
                 );
-                (state, beginning.kept, false, false)
+                (state, beginning.kept, false)
             }
             Standing::GoesOn(going_on) => {
-                let reopens = going_on.rolled_back.is_some();
                 let kept = going_on
                     .rolled_back
                     .and_then(|rolled_back| rolled_back.kept);
-                let differs = going_on.differs && !reopens;
-                (going_on.state, kept, reopens, differs)
+                let differs = going_on.differs && opening.is_none();
+                (going_on.state, kept, differs)
             }
         };
         Loaded {
@@ -128,7 +133,7 @@ impl TableSide {
             lineage,
             state,
             kept,
-            reopens,
+            opening,
             differs,
         }
     }

@@ -93,7 +93,9 @@ pub async fn order(
     let errand = Errand {
         order: Some(order),
         // A roll-back is taken up by a worker, which knows what its specification makes of one. A drained writer has none that may.
-        opens: loaded.state.published.drained && !loaded.state.is_new(),
+        opening: loaded
+            .opening
+            .filter(|_| loaded.state.published.drained && loaded.reopens()),
         ..Errand::default()
     };
     let stop = CancellationToken::new();

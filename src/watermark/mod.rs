@@ -75,7 +75,8 @@ pub use replay::stand;
 pub use retrace::{Cost, Rows, Step};
 pub use source_position::{Incarnation, Judged, MAX_INCARNATIONS, SourcePositions};
 pub use standing::{
-    Accepted, Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing, keep_offsets,
+    Accepted, Asker, Beginning, GoingOn, Obstacle, Opening, RolledBack, Seen, Standing,
+    keep_offsets,
 };
 pub use state::{
     AskedPartitions, CompleteFrom, Identity, PartitionRecord, Published, Record, State,

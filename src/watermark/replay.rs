@@ -427,8 +427,8 @@ mod tests {
         TOPIC, Table, WRITER, at, complete_from, from, identity, news, policy,
     };
     use super::super::{
-        Accepted, CompleteFrom, Contribution, HeldBy, Jump, JumpKind, Policy, Reopened, Term,
-        keep_offsets,
+        Accepted, CompleteFrom, Contribution, HeldBy, Jump, JumpKind, Order, Policy, Reopened,
+        Retraction, Term, keep_offsets,
     };
     use super::*;
 
@@ -955,6 +955,25 @@ mod tests {
             Err(unknown),
             "the id works once"
         );
+    }
+
+    /// The rows that somebody deleted are as gone as before.
+    #[test]
+    fn what_was_retracted_stays_so_on_a_table_that_is_accepted() {
+        let mut table = Table::flowing();
+        let retraction = Retraction::new(at("09:10"), at("09:50"), "a job deleted rows");
+        table.commit(Contribution {
+            order: Some(Order::Retract(retraction.unwrap())),
+            ..news("11:00")
+        });
+        table.lineage.snapshots.clear();
+        table.lineage.broken = true;
+        let snapshot_id = table.foreign(None);
+        let begins = beginning(agreeing(snapshot_id), &table);
+        let state = begins.state(identity(), TOPIC, policy(), at("11:30"));
+        assert_eq!(state.gaps().stretches(), [(at("09:00"), at("10:00"))]);
+        let reason = state.published.retracted[0].reason.as_str();
+        assert_eq!(reason, "a job deleted rows");
     }
 
     #[test]

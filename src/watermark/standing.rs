@@ -91,6 +91,38 @@ pub enum Standing {
     GoesOn(Box<GoingOn>),
 }
 
+/// What only the opening of a session may take up: a first commit, or a roll-back. The offsets that it brings are those of the
+/// commits named here, and would be wrong behind any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// The newest commit of the writer that the table leads to; nil: there is none.
+    pub on: Uuid,
+    /// The newest one that it no longer leads to; nil: none that anything is gone on from.
+    pub behind: Uuid,
+}
+
+impl Standing {
+    /// What is to be taken up; `None`: the writer goes on.
+    #[must_use]
+    pub fn opening(&self) -> Option<Opening> {
+        match self {
+            Standing::Begins(beginning) => Some(Opening {
+                on: Uuid::nil(),
+                behind: beginning
+                    .kept
+                    .as_ref()
+                    .map_or(Uuid::nil(), |kept| kept.commit_id),
+            }),
+            Standing::GoesOn(going_on) => {
+                going_on.rolled_back.as_ref().map(|rolled_back| Opening {
+                    on: going_on.state.commit_id,
+                    behind: rolled_back.lost,
+                })
+            }
+        }
+    }
+}
+
 /// A first commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beginning {

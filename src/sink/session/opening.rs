@@ -324,7 +324,7 @@ fn start(
         derived_from: Some(state.commit_id),
         retired,
         asked: Some(asked_partitions(&topics, at_us)),
-        opens: true,
+        opening: loaded.opening,
         ..Errand::default()
     }))
 }
