@@ -43,6 +43,8 @@ pub(super) struct Committed<'a> {
     pub retired: &'a [String],
     /// The topics of its writer, those that it named once among them.
     pub topics: BTreeSet<String>,
+    /// Those of them that nothing on its base tells of.
+    pub forgotten: BTreeSet<String>,
     /// Whether it declares the writer drained, or takes that back.
     pub drains: Option<bool>,
     /// What a person takes back with it.
@@ -156,6 +158,12 @@ impl Content {
         }
     }
 
+    /// A writer begins where its specification says, by its owner's word: what it had written before may be there twice.
+    pub(super) fn forget(&mut self, topics: &BTreeSet<String>) {
+        self.held.retain(|name, _| !topics.contains(&name.0));
+        self.left.retain(|name, _| !topics.contains(&name.0));
+    }
+
     /// Reading begins in a partition, or goes on elsewhere.
     pub(super) fn go(&mut self, broker: &Broker, step: &Move) -> Found {
         let (name, log, offset) = (&step.name, step.log, step.offset);
@@ -172,6 +180,10 @@ impl Content {
         let Some(same_below) = broker.same_below(old, log) else {
             self.lost.push((old, next, i64::MAX));
             self.lost.push((log, 0, offset));
+            // What joined without a step is the topic of its name, also once that is made anew.
+            if let Some(us) = self.backfilled_us(broker, old) {
+                self.backfilled.entry(log).or_insert(us);
+            }
             return Ok(());
         };
         let from = next.min(same_below);

@@ -387,6 +387,14 @@ impl World {
         !self.table.properties.contains_key(&name)
     }
 
+    /// Whether anything on the table tells what a pipeline has read.
+    pub(super) fn is_told_of(&self, pipeline: usize) -> bool {
+        let writer = self.pipelines[pipeline].writer;
+        let lineage = self.table.lineage();
+        let mut snapshots = lineage.snapshots.iter();
+        !self.is_new_or_rebuilt(pipeline) || snapshots.any(|snapshot| snapshot.is_of(writer))
+    }
+
     /// A person repeats a commit that is no longer there.
     pub(super) fn pick(&mut self, which: usize) -> Found {
         let aside = self.table.aside();

@@ -125,6 +125,9 @@ impl Oracle {
         content.picked.extend(self.picked(commit.parent_id));
         let joins = self.note_joins(commit, &mut content, broker);
         content.obey(commit);
+        if self.accepted.contains(&commit.writer()) {
+            content.forget(&commit.forgotten);
+        }
         for step in &commit.moves {
             content.go(broker, step)?;
         }
@@ -163,6 +166,11 @@ impl Oracle {
         let claim_us = self.claimed_by(&commit.writer(), commit.parent_id);
         // A writer that comes has kept nothing waiting.
         let begins = commit.summary.contains_key("tidemark.begins");
+        if begins {
+            let topic = |log: &LogId| &*broker.topics[broker.logs[*log].topic].name;
+            let others = |log: &LogId, _: &mut i64| !commit.topics.contains(topic(log));
+            content.backfilled.retain(others);
+        }
         for step in &commit.moves {
             let (topic, log) = (&step.name.0, &step.log);
             let known = content.held.keys().any(|(known, _)| known == topic)

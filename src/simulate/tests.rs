@@ -166,6 +166,14 @@ fn a_topic_that_joined_is_cut() {
     assert_good(include_str!("histories/a_topic_that_joined_is_cut.json"));
 }
 
+/// The same where it was made anew: what joined is the topic of its name.
+#[test]
+fn a_topic_that_joined_is_made_anew() {
+    assert_good(include_str!(
+        "histories/a_topic_that_joined_is_made_anew.json"
+    ));
+}
+
 /// The same where it was cut while it was away.
 #[test]
 fn a_topic_is_cut_while_it_is_away() {
@@ -324,5 +332,22 @@ fn a_stretch_that_was_taken_back_stays_so_when_its_table_is_accepted() {
 fn a_table_begins_anew_with_all_of_its_partitions() {
     assert_good(include_str!(
         "histories/a_table_begins_anew_under_an_opening.json"
+    ));
+}
+
+/// State lost, and all commits expired beneath those of another writer: only their word still named the stretch.
+#[test]
+fn a_stretch_that_was_taken_back_stays_so_without_a_state() {
+    assert_good(include_str!(
+        "histories/a_retracted_stretch_outlasts_a_lost_state.json"
+    ));
+}
+
+/// The same without a stretch: accepted, the writer begins where its specification says, and the oracle held it to offsets that nothing on
+/// the table told any more.
+#[test]
+fn what_nothing_tells_of_is_there_twice_by_the_owners_word() {
+    assert_good(include_str!(
+        "histories/a_writer_begins_of_whom_nothing_tells.json"
     ));
 }

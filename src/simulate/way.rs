@@ -3,6 +3,7 @@
 //! Between the two anybody may commit. What becomes of the sending is the catalog's: it takes effect or not, and its answer
 //! arrives or not.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -180,6 +181,7 @@ impl World {
     /// A commit reaches the catalog; tells whether it took effect.
     pub(super) fn land(&mut self, ready: &Ready, files: &[(LogId, i64)]) -> Result<bool, Breach> {
         let parent_id = self.table.main_id;
+        let told = self.is_told_of(ready.pipeline);
         let Some(snapshot_id) = self.table.commit(ready.base_id, &ready.plan) else {
             return Ok(false);
         };
@@ -194,6 +196,7 @@ impl World {
         let own = &self.pipelines[ready.pipeline];
         let topics = own.topics.iter().chain(&own.left);
         let topics = topics.map(|topic| self.broker.topics[*topic].name.to_string());
+        let topics: BTreeSet<String> = topics.collect();
         self.oracle.commit(
             &Committed {
                 snapshot_id,
@@ -202,7 +205,8 @@ impl World {
                 properties: &self.table.properties,
                 moves,
                 retired: &news.retired,
-                topics: topics.collect(),
+                forgotten: topics.iter().filter(|_| !told).cloned().collect(),
+                topics,
                 drains: match &news.order {
                     Some(Order::Drain) => Some(true),
                     Some(Order::Undrain) => Some(false),

@@ -27,6 +27,7 @@ use super::contract::{
 };
 use super::epoch::StepCause;
 use super::event_time::{SECOND_US, floor_second};
+use super::gaps::Gaps;
 use super::lineage::{Ancestor, Picked, TableView};
 use super::rebuild::{brought_forward, check_ids, fold, readable};
 use super::standing::{Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing};
@@ -72,7 +73,7 @@ fn stand_alone(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obs
             .iter()
             .all(|known| known.seen || known.is_here(table));
         if !itself || (state.is_none() && own.is_empty()) {
-            return Ok(known.begins(None));
+            return Ok(Standing::Begins(known.beginning(None)));
         }
         known.commits.retain(|known| !known.seen);
     }
@@ -121,7 +122,8 @@ fn stand_on_summaries(
             .and_then(agreed)
             .is_some_and(|at| at <= copy)
         {
-            return Ok(known.begins(state.or_else(|| Some(fold(None, &summaries, cut)))));
+            let kept = state.unwrap_or_else(|| fold(None, &summaries, cut));
+            return Ok(Standing::Begins(known.beginning(Some(kept))));
         }
         return Err(Obstacle::CherryPicked {
             writer: asker.writer.to_owned(),
@@ -192,7 +194,13 @@ fn stand_without_commits(
     let (writer, broken) = (asker.writer.to_owned(), table.lineage.broken);
     if agreed_on(asker, table) {
         // Where the table was replaced the rows are gone for certain; else they are there as far as anybody knows.
-        return Ok(known.begins(state.filter(|_| broken || asker.keep_offsets)));
+        let untold = broken && state.is_none();
+        let mut begins = known.beginning(state.filter(|_| broken || asker.keep_offsets));
+        if untold {
+            // Rows that somebody deleted stay away from a table that has the others.
+            begins.gaps = known.gaps();
+        }
+        return Ok(Standing::Begins(begins));
     }
     Err(if broken {
         Obstacle::LineageUnknown { writer }
@@ -245,6 +253,8 @@ struct KnownCommit {
     committed_at_us: Option<i64>,
     epoch: u64,
     claimed_us: Option<i64>,
+    /// What it left out, where no state does.
+    gaps: Gaps,
     /// Whether only this process knows of it.
     seen: bool,
 }
@@ -268,6 +278,7 @@ fn told_of(writer: &str, table: &TableView<'_>) -> Option<KnownCommit> {
         committed_at_us: None,
         epoch: told.claim.epoch,
         claimed_us: told.claim.finalized_before_us,
+        gaps: told.claim.gaps,
         seen: false,
     })
 }
@@ -288,6 +299,7 @@ impl Known {
             committed_at_us: Some(state.committed_at_us),
             epoch: state.published.epoch,
             claimed_us: claimed_or_reopened(state),
+            gaps: Gaps::default(),
             seen: false,
         };
         let of_seen = |seen: Seen| KnownCommit {
@@ -297,6 +309,7 @@ impl Known {
             committed_at_us: Some(seen.committed_at_us),
             epoch: seen.epoch,
             claimed_us: seen.finalized_before_us,
+            gaps: Gaps::default(),
             seen: true,
         };
         let of_property = |claim: TableClaim| KnownCommit {
@@ -306,6 +319,7 @@ impl Known {
             committed_at_us: None,
             epoch: claim.claim.epoch,
             claimed_us: claim.claim.finalized_before_us,
+            gaps: claim.claim.gaps,
             seen: false,
         };
         // The claim may be another writer's: a commit in the ancestry explains it, whosever it is.
@@ -380,18 +394,26 @@ impl Known {
             .max()
     }
 
-    fn begins(&self, kept: Option<State>) -> Standing {
+    fn gaps(&self) -> Gaps {
+        let mut all = Gaps::default();
+        let told = self.commits.iter().flat_map(|known| known.gaps.stretches());
+        told.for_each(|(from_us, to_us)| all.add(*from_us, *to_us));
+        all
+    }
+
+    fn beginning(&self, kept: Option<State>) -> Beginning {
         // Where the state was lost, only what was rebuilt from the summaries knows how far it had got.
         let epoch = kept.as_ref().map_or(0, |kept| kept.published.epoch);
         let claimed_us = kept.as_ref().and_then(claimed_or_reopened);
         // The step to the first commit is the last of those that the others may have counted.
         let counted = if self.shared { EPOCHS_UNDONE - 1 } else { 0 };
-        Standing::Begins(Beginning {
+        Beginning {
             last_epoch: self.last_epoch().max(epoch) + counted,
             claimed_us: self.claimed_us().max(claimed_us),
+            gaps: kept.as_ref().map(State::gaps).unwrap_or_default(),
             kept: kept.map(Box::new),
             ..Beginning::default()
-        })
+        }
     }
 
     /// The step of the epoch from what was known back to a restored state.
@@ -957,9 +979,9 @@ mod tests {
         );
     }
 
-    /// The rows that somebody deleted are as gone as before.
+    /// State and commits of the writer are gone; what was retracted in its name is named by what readers were told.
     #[test]
-    fn what_was_retracted_stays_so_on_a_table_that_is_accepted() {
+    fn where_a_writer_begins_without_its_state_what_the_table_left_out_stays_out() {
         let mut table = Table::flowing();
         let retraction = Retraction::new(at("09:10"), at("09:50"), "a job deleted rows");
         table.commit(Contribution {
@@ -967,13 +989,15 @@ mod tests {
             ..news("11:00")
         });
         table.lineage.snapshots.clear();
-        table.lineage.broken = true;
+        drop_state(&mut table);
         let snapshot_id = table.foreign(None);
+        let replaced = beginning(agreeing(snapshot_id), &table);
+        assert!(replaced.gaps.is_empty(), "the rows are gone, all of them");
+        table.lineage.broken = true;
         let begins = beginning(agreeing(snapshot_id), &table);
+        assert_eq!(begins.kept, None);
         let state = begins.state(identity(), TOPIC, policy(), at("11:30"));
         assert_eq!(state.gaps().stretches(), [(at("09:00"), at("10:00"))]);
-        let reason = state.published.retracted[0].reason.as_str();
-        assert_eq!(reason, "a job deleted rows");
     }
 
     #[test]

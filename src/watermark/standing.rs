@@ -11,6 +11,7 @@ use super::contract::BadValue;
 use super::epoch::StepCause;
 use super::event_time::floor_second;
 use super::frontier::Policy;
+use super::gaps::Gaps;
 use super::state::{Identity, State};
 use super::told::Told;
 use super::writers::{Peer, PeerUnreadable};
@@ -136,6 +137,8 @@ pub struct Beginning {
     pub peers: Vec<Peer>,
     /// What readers were told last.
     pub told: Told,
+    /// What stays outside of the claim.
+    pub gaps: Gaps,
 }
 
 /// The newest own commit in the ancestry, as a state to go on from.
@@ -177,11 +180,11 @@ impl Beginning {
         state
             .published
             .step(StepCause::LineageAccepted, None, at_us);
+        state.published.gaps.clone_from(&self.gaps);
         // What had left is on the table as what had not, and what was never read or was taken back stays outside of the claim.
         if let Some(kept) = &self.kept {
             state.left.clone_from(&kept.left);
             let (published, before) = (&mut state.published, &kept.published);
-            published.gaps = kept.gaps();
             published.lost_before_us = kept.lost_before_us();
             published.retracted.clone_from(&before.retracted);
         }
