@@ -17,7 +17,7 @@ use crate::sink::errand::Errand;
 use crate::sink::identity::{goes_on_at, incarnations, jump_of};
 use crate::sink::question::{asked_partitions, known, partitions};
 use crate::watermark::{
-    Accepted, Anchor, Asker, Jump, Obstacle, Opening, Origin, Standing, State, keep_offsets,
+    Accepted, Anchor, Asker, Before, Jump, Obstacle, Opening, Origin, Standing, State, keep_offsets,
 };
 
 /// A table as a worker loaded it.
@@ -211,6 +211,7 @@ impl World {
                 partition: at.partition,
                 kind,
                 from: next,
+                before: Before::of(reached, &at.topic, at.partition),
                 offset: goes_on_at(kind, next, &(log.start..log.end())),
                 at_us,
             });

@@ -351,3 +351,12 @@ fn what_nothing_tells_of_is_there_twice_by_the_owners_word() {
         "histories/a_writer_begins_of_whom_nothing_tells.json"
     ));
 }
+
+/// Offsets were kept over a roll-back. The topic was made anew before they landed, another worker took up the roll-back and began there:
+/// at the same offset the worker went on in the new topic as far as the old one had been read.
+#[test]
+fn a_jump_lands_in_no_other_log_than_its_own() {
+    assert_good(include_str!(
+        "histories/a_jump_lands_in_a_topic_made_anew.json"
+    ));
+}

@@ -16,7 +16,7 @@ use super::question::PATIENCE;
 use crate::api::worker::{self, OnGap};
 use crate::api::{EffectiveSpec, Reason};
 use crate::kafka::{self, Inquirer, TopicInfo, TopicPartition};
-use crate::watermark::{Anchor, Jump, JumpKind, Origin, State};
+use crate::watermark::{Anchor, Before, Jump, JumpKind, Origin, State};
 
 /// The topics that a specification names.
 #[derive(Debug)]
@@ -218,6 +218,7 @@ pub(super) fn jumps(
             partition: at.partition,
             kind: JumpKind::Gone,
             from: offset,
+            before: Before::of(state, &at.topic, at.partition),
             offset,
             at_us: context.clock.now_us(),
         });
@@ -236,6 +237,7 @@ pub(super) fn jumps(
             partition: log.at.partition,
             kind,
             from: next,
+            before: Before::of(state, &log.at.topic, log.at.partition),
             offset,
             at_us: log.at_us,
         });

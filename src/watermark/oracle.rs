@@ -679,6 +679,7 @@ impl World {
                         partition: number,
                         kind: JumpKind::Forward,
                         from: next,
+                        before: None,
                         offset: self.log_start[partition],
                         at_us: now_us,
                     });

@@ -1059,6 +1059,7 @@ mod tests {
                     partition,
                     kind: kind?,
                     from: 4,
+                    before: None,
                     offset,
                     at_us: at("12:30"),
                 })

@@ -5,7 +5,7 @@
 
 use uuid::Uuid;
 
-use super::advance::{Anchor, Jump, JumpKind, Origin};
+use super::advance::{Anchor, Before, Jump, JumpKind, Origin};
 use super::codec::Unreadable;
 use super::contract::BadValue;
 use super::epoch::StepCause;
@@ -316,6 +316,7 @@ pub fn keep_offsets(
                     partition,
                     kind,
                     from: known.next_offset,
+                    before: Before::of(state, topic, partition),
                     offset,
                     at_us,
                 });

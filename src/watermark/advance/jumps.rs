@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::misfit::Misfit;
-use super::news::{Contribution, Jump, JumpKind};
+use super::news::{Before, Contribution, Jump, JumpKind};
 use crate::watermark::event_time::{ceil_second, floor_second};
 use crate::watermark::frontier::{OpenGap, PartitionState, Term, View};
 use crate::watermark::state::{PartitionRecord, Record, State};
@@ -33,7 +33,10 @@ pub(super) fn derive_jump(
         matches!(jump.kind, JumpKind::Recreated { topic_id: Some(id) } if table == Some(id));
     // Rows that were read after a jump back can end where it began.
     let stale = jump.kind == JumpKind::Truncated && news.derived_from != Some(base.commit_id);
-    if known.next_offset != jump.from || renewed || stale {
+    // A log that was cut, or made anew, and gone on in by another worker stands at an offset of the one before.
+    let there = Before::of(base, &jump.topic, jump.partition);
+    let other = jump.before.is_some() && jump.before != there;
+    if known.next_offset != jump.from || renewed || stale || other {
         return Err(Misfit::JumpedAlready {
             topic: jump.topic.clone(),
             partition: jump.partition,
@@ -219,6 +222,26 @@ mod tests {
         table.commit(anew);
         assert_eq!(table.state.topics[TOPIC].id, topic_id);
         assert_eq!(table.state.partition(TOPIC, 1).unwrap().next_offset, 0);
+    }
+
+    /// A worker was to go on at 50 of a topic that had lost its head. It was made anew, and another worker began at 0 there: what lies
+    /// below 50 there was never lost.
+    #[test]
+    fn a_jump_counts_only_in_the_log_that_it_was_derived_from() {
+        let mut table = Table::anchored("09:00", 1);
+        let mut forward = news("12:30").jump(0, 0, 50, JumpKind::Forward);
+        forward.jumps[0].before = Before::of(&table.state, TOPIC, 0);
+        let topic_id = Some(Uuid::from_u128(10));
+        table.commit(news("12:30").jump(0, 0, 0, JumpKind::Recreated { topic_id }));
+        let already = Misfit::JumpedAlready {
+            topic: TOPIC.to_owned(),
+            partition: 0,
+            next_offset: 0,
+        };
+        assert_eq!(table.try_commit(forward.clone()).unwrap_err(), already);
+        forward.jumps[0].before = Before::of(&table.state, TOPIC, 0);
+        table.commit(forward);
+        assert_eq!(table.state.partition(TOPIC, 0).unwrap().next_offset, 50);
     }
 
     /// The new topic may stand at the very offset of the old one.

@@ -72,6 +72,8 @@ pub struct Jump {
     pub kind: JumpKind,
     /// The table's next offset that the jump was derived from: on any other base it is void.
     pub from: i64,
+    /// And what the table had before it, as far as that is known: another log may stand at the same offset by now.
+    pub before: Option<Before>,
     /// The first offset that will be read now.
     pub offset: i64,
     /// The clock after that offset was answered.

@@ -141,6 +141,7 @@ impl Contribution {
             partition,
             kind,
             from,
+            before: None,
             offset,
             at_us: self.now_us,
         });
