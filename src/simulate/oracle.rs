@@ -168,8 +168,10 @@ impl Oracle {
         let begins = commit.summary.contains_key("tidemark.begins");
         if begins {
             let topic = |log: &LogId| &*broker.topics[broker.logs[*log].topic].name;
-            let others = |log: &LogId, _: &mut i64| !commit.topics.contains(topic(log));
-            content.backfilled.retain(others);
+            let is_other = |log: &LogId| !commit.topics.contains(topic(log));
+            content.backfilled.retain(|log, _| is_other(log));
+            // What somebody has repeated may be there twice by the word of who accepted the table, also of a topic that is away.
+            content.picked.retain(|(log, ..)| is_other(log));
         }
         for step in &commit.moves {
             let (topic, log) = (&step.name.0, &step.log);
@@ -177,9 +179,6 @@ impl Oracle {
                 && !content.left.contains_key(&step.name);
             let alone = content.held.is_empty() && content.left.is_empty();
             joins |= !known && !alone;
-            // What somebody has repeated may be there twice by the word of who accepted the table.
-            let other = |of: LogId| broker.same_below(of, *log).is_none();
-            content.picked.retain(|(of, ..)| !begins || other(*of));
             if known || begins {
                 continue;
             }

@@ -360,3 +360,12 @@ fn a_jump_lands_in_no_other_log_than_its_own() {
         "histories/a_jump_lands_in_a_topic_made_anew.json"
     ));
 }
+
+/// A commit was repeated and the table accepted while a topic of it was away: the oracle allowed for its rows to be there twice only where
+/// the writer began with them.
+#[test]
+fn what_was_repeated_of_a_topic_that_is_away_is_there_twice_as_well() {
+    assert_good(include_str!(
+        "histories/a_commit_is_repeated_of_a_topic_that_is_away.json"
+    ));
+}
