@@ -311,8 +311,13 @@ impl World {
         if new.is_empty() || !session.reading {
             return;
         }
+        let read_on = session.state.commit_id;
         let stood = self.stand(worker);
-        let Some(stood) = stood.filter(|stood| !stood.is_for_opening()) else {
+        let is_usual = |stood: &Stood| {
+            let gone = self.is_gone(stood, Some(read_on));
+            !stood.is_for_opening() && !gone
+        };
+        let Some(stood) = stood.filter(is_usual) else {
             self.end_session(worker);
             return;
         };

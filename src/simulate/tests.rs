@@ -369,3 +369,21 @@ fn what_was_repeated_of_a_topic_that_is_away_is_there_twice_as_well() {
         "histories/a_commit_is_repeated_of_a_topic_that_is_away.json"
     ));
 }
+
+/// A log was cut, reading went on behind the gap, and the commit that said so was rolled back. The worker looked at the new history
+/// without rows, and its next ones went onto the table as if they had been read on it.
+#[test]
+fn a_look_at_another_history_does_not_make_what_was_read_part_of_it() {
+    assert_good(include_str!(
+        "histories/a_look_at_a_history_that_goes_on_elsewhere.json"
+    ));
+}
+
+/// All commits of a writer expired beneath one whose id was drawn before theirs: its newest one was taken for one that is gone, and it
+/// stood still for good.
+#[test]
+fn the_commit_that_a_table_goes_on_from_is_there_though_it_has_expired() {
+    assert_good(include_str!(
+        "histories/a_commit_drawn_earlier_lands_later.json"
+    ));
+}

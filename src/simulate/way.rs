@@ -13,11 +13,11 @@ use super::broker::LogId;
 use super::content::{Committed, Move, Range};
 use super::oracle::{Breach, Found, breach};
 use super::plan::Fate;
-use super::table::Loaded;
+use super::start::Stood;
 use super::tally::Seen;
 use super::worker::{Ready, UnderWay};
 use super::world::{InFlight, World};
-use crate::sink::errand::{Bearer, Errand};
+use crate::sink::errand::Bearer;
 use crate::sink::fence::Verdict;
 use crate::sink::finalize::{Plan, publish};
 use crate::watermark::{
@@ -76,16 +76,13 @@ impl World {
             return Attempted::Over;
         };
         let (reopens, errand) = (stood.reopens(), &under_way.errand);
-        if !errand.is_for(stood.opening) {
+        if !errand.is_for(stood.opening) || self.is_gone(&stood, errand.derived_from) {
             // What was found belongs to another history.
             return Attempted::Over;
         }
         let (loaded, state) = (stood.loaded, stood.state);
         if self.table.leads_to(under_way.commit_id) {
             return Attempted::Done(Box::new(state));
-        }
-        if self.is_gone(&loaded, errand) {
-            return Attempted::Over;
         }
         match errand.judge(&state, under_way.lost_answer) {
             Verdict::Go => {}
@@ -143,11 +140,11 @@ impl World {
         Attempted::On
     }
 
-    /// Whether another worker has taken up a roll-back behind what was read.
-    fn is_gone(&self, loaded: &Loaded, errand: &Errand) -> bool {
-        let read_on = errand.batch.as_ref().and(errand.derived_from);
-        let is_left = |id: Uuid| !loaded.broken || self.table.oldest() < Some(id);
-        read_on.is_some_and(|id| is_left(id) && !self.table.leads_to(id))
+    /// Whether another worker has taken up a roll-back behind what was found.
+    pub(super) fn is_gone(&self, stood: &Stood, derived_from: Option<Uuid>) -> bool {
+        let is_left = |id: Uuid| !stood.loaded.broken || self.table.oldest() < Some(id);
+        let known = derived_from.filter(|id| !id.is_nil() && *id != stood.state.commit_id);
+        known.is_some_and(|id| is_left(id) && !self.table.leads_to(id))
     }
 
     fn commit(&mut self, under_way: &mut UnderWay, ready: Ready) -> Result<Attempted, Breach> {

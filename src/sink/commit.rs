@@ -26,7 +26,6 @@ use super::standing::Leave;
 use crate::api::Reason;
 use crate::api::worker::{OnRollback, SinkAccept};
 use crate::lake::commit::{Append, commit, commit_by_hand};
-use crate::lake::lineage::{End, Lineage};
 use crate::lake::orphans::COMMIT_WITHIN;
 use crate::lake::raw::RawCommitter;
 use crate::lake::{self, catalog, writer};
@@ -201,7 +200,7 @@ impl TableSide {
             Err(error) => return Err(error),
         };
         // A roll-back, or a table that begins anew: what was found belongs to another history.
-        if !errand.is_for(loaded.opening) || is_gone(&loaded.lineage, errand) {
+        if !errand.is_for(loaded.opening) || loaded.has_lost(errand.derived_from) {
             return Err(Error::RolledBack {
                 table: self.ident.to_string(),
             });
@@ -360,16 +359,6 @@ impl TableSide {
             tracing::warn!(table = %self.ident, %error, "files of a dropped batch remain");
         }
     }
-}
-
-/// Whether the history is gone that the rows of an errand were read on: another worker has taken up a roll-back behind it. Where a
-/// partition stands as it did, the fence would let them pass, although what was known of the partition there is not known here.
-fn is_gone(lineage: &Lineage, errand: &Errand) -> bool {
-    let read_on = errand.batch.as_ref().and(errand.derived_from);
-    // What has expired is older than what is left.
-    let oldest = lineage.own().last().and_then(|own| own.commit_id);
-    let is_left = |id: Uuid| lineage.end == End::First || oldest < Some(id);
-    read_on.is_some_and(|id| is_left(id) && lineage.find(id).is_none())
 }
 
 /// A commit whose answer was lost, found on the table.

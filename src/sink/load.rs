@@ -14,7 +14,7 @@ use super::standing::{Refusal, of, of_obstacle, read_standing};
 use crate::api::worker::OnRollback;
 use crate::lake::catalog;
 use crate::lake::commit::Append;
-use crate::lake::lineage::{Lineage, lineage};
+use crate::lake::lineage::{End, Lineage, lineage};
 use crate::watermark::{Accepted, Asker, Obstacle, Opening, Seen, Standing, State, contract};
 
 /// A table as loaded, and what it says.
@@ -42,6 +42,19 @@ impl Loaded {
     /// Whether a step of the epoch waits for a commit: the table was rolled back.
     pub(super) fn reopens(&self) -> bool {
         self.opening.is_some() && !self.state.is_new()
+    }
+}
+
+impl Loaded {
+    /// Whether the history is gone that ended with this commit: another worker has taken up a roll-back behind it. Where a partition
+    /// stands as it did, the fence would let rows pass, although what was known of the partition there is not known here. A look at the
+    /// new history does not make them its own.
+    pub(super) fn has_lost(&self, derived_from: Option<Uuid>) -> bool {
+        // What has expired is older than what is left.
+        let oldest = self.lineage.own().last().and_then(|own| own.commit_id);
+        let is_left = |id: Uuid| self.lineage.end == End::First || oldest < Some(id);
+        let known = derived_from.filter(|id| !id.is_nil() && *id != self.state.commit_id);
+        known.is_some_and(|id| is_left(id) && self.lineage.find(id).is_none())
     }
 }
 

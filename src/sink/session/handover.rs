@@ -9,6 +9,7 @@ use super::Session;
 use super::opening::settle_start;
 use crate::kafka::{self, Position, TopicPartition};
 use crate::sink::Error;
+use crate::sink::load::Loaded;
 use crate::sink::question::{PATIENCE, known};
 use crate::watermark::{PartitionState, State};
 
@@ -18,7 +19,7 @@ const HAND_OVER: Duration = Duration::from_secs(150);
 impl Session<'_> {
     /// Begins to read partitions where the table stands.
     pub(super) fn take_over(&mut self, partitions: &[TopicPartition]) -> Result<(), Error> {
-        let loaded = self.context.runtime.block_on(self.side.load())?;
+        let loaded = self.load_further()?;
         let missing = |at: &TopicPartition| {
             let known = loaded.state.partition(&at.topic, at.partition);
             known.is_none()
@@ -41,6 +42,16 @@ impl Session<'_> {
         self.begin(state, &starts);
         self.show();
         Ok(())
+    }
+
+    /// The table, to go on from beside what is read already.
+    pub(super) fn load_further(&self) -> Result<Loaded, Error> {
+        let loaded = self.context.runtime.block_on(self.side.load())?;
+        if loaded.has_lost(Some(self.state.commit_id)) {
+            let table = self.side.ident.to_string();
+            return Err(Error::RolledBack { table });
+        }
+        Ok(loaded)
     }
 
     /// A new batch begins at these positions, which the state has.

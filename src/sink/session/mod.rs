@@ -368,7 +368,7 @@ impl Session<'_> {
         if answer.unknown.len() == named {
             return Ok(());
         }
-        let loaded = self.context.runtime.block_on(self.side.load())?;
+        let loaded = self.load_further()?;
         if loaded.is_for_opening() {
             let table = self.side.ident.to_string();
             return Err(Error::RolledBack { table });
