@@ -387,3 +387,15 @@ fn the_commit_that_a_table_goes_on_from_is_there_though_it_has_expired() {
         "histories/a_commit_drawn_earlier_lands_later.json"
     ));
 }
+
+/// Accepted, with the offsets kept of a topic that nobody names and whose log was cut: the oracle took what was written there later for
+/// passed over.
+#[test]
+fn offsets_that_are_kept_of_a_topic_that_nobody_names_are_those_of_the_log_that_was_read() {
+    assert_good(include_str!(
+        "histories/the_log_is_cut_of_a_topic_that_is_away.json"
+    ));
+    assert_good(include_str!(
+        "histories/offsets_of_a_gone_commit_are_kept_of_a_topic_that_is_away.json"
+    ));
+}

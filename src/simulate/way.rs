@@ -184,7 +184,7 @@ impl World {
         };
         self.note_commit(ready);
         let news = &ready.contribution;
-        let moves = self.moves(ready)?;
+        let moves = self.moves(ready, parent_id)?;
         // Where rows were passed over, or positions forgotten, one that is sent again may come for the first time.
         self.replays_certain &= moves.iter().all(|step| step.offset == 0);
         let ranges = ranges(ready)?;
@@ -230,7 +230,7 @@ impl World {
     }
 
     /// Where a commit lets reading begin, or go on elsewhere.
-    fn moves(&mut self, ready: &Ready) -> Result<Vec<Move>, Breach> {
+    fn moves(&mut self, ready: &Ready, parent_id: Option<i64>) -> Result<Vec<Move>, Breach> {
         let news = &ready.contribution;
         let log = |topic: &str, partition: i32| {
             let found = ready.logs.get(&(topic.to_owned(), partition)).copied();
@@ -239,12 +239,16 @@ impl World {
         let mut moves = Vec::new();
         for anchor in &news.anchors {
             let now = log(&anchor.topic, anchor.partition)?;
-            // Offsets that are kept of a topic that nobody names are those of the one that it was.
+            let name = (anchor.topic.clone(), anchor.partition);
+            // Offsets that are kept of a topic that nobody names are those of the log that it was, whatever became of it.
+            let away = !self.names(ready.pipeline, &anchor.topic);
+            let counted = self.oracle.held(parent_id, &name).map(|(log, _)| log);
+            let counted = counted.filter(|log| self.broker.same_below(*log, now).is_some());
             let meant = anchor.topic_id;
             let meant = meant.and_then(|id| self.broker.of_incarnation(now, id));
             moves.push(Move {
-                name: (anchor.topic.clone(), anchor.partition),
-                log: meant.unwrap_or(now),
+                name,
+                log: counted.filter(|_| away).or(meant).unwrap_or(now),
                 offset: anchor.offset,
                 back: matches!(anchor.origin, Origin::Back { .. }),
             });
