@@ -476,8 +476,8 @@ async fn wrong_policy_is_told_once_in_its_status() {
     let kube = Kube::shared();
     let namespace = kube.namespace("wrong_policy");
     let [wrong, good] = ["wrong", "good"].map(|name| format!("{namespace}-{name}"));
-    let cell = "defaults: {finalization: {cell: 7h}}";
-    kube.apply(&(policy(&wrong, &namespace, cell) + &policy(&good, &namespace, "priority: 1")));
+    let zone = "defaults: {finalization: {cell: 1d, zone: Nowhere/Land}}";
+    kube.apply(&(policy(&wrong, &namespace, zone) + &policy(&good, &namespace, "priority: 1")));
     let (operator, stop) = (kube.operator(&namespace, &[]), CancellationToken::new());
     let reports = reporting(&operator, &namespace, &stop).await;
     reports.complete();
@@ -492,7 +492,8 @@ async fn wrong_policy_is_told_once_in_its_status() {
     }
     let told = get(kube, "ipol", &wrong);
     let message = told["status"]["conditions"][0]["message"].as_str().unwrap();
-    let expected = "spec.defaults.finalization.cell: \"7h\": does not divide a day";
+    let expected =
+        "spec.defaults.finalization.zone: \"Nowhere/Land\": is no zone of the tz database";
     assert!(message.contains(expected), "{message}");
     // Whatever changes elsewhere: an equal status is not written again.
     kube.apply(&policy(

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use super::{
     pod::WorkerSpec,
-    schema::{choices, inline_schema},
+    schema::{choices, inline_schema, length_in_cel},
     status::IngestionPipelineStatus,
     worker::{
         AlsoWrite, CatalogKind, Encoding, Format, LateData, OnGap, OnJoin, OnRollback, Protocol,
@@ -578,6 +578,7 @@ pub struct FinalizationSpec {
     ///
     /// With `15m`, 10:00–10:15 becomes final by itself, and the table is committed at least that often.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new(format!("[{}].all(ms, ms >= 1000 && ms % 1000 == 0 && 86400000 % ms == 0)", length_in_cel("self"))).message("a cell is a whole number of seconds that divides a day: 15m, 1h, 1d"))]
     pub cell: Option<LengthText>,
     /// The zone whose days are finalized, by its name in the tz database, as `Europe/Berlin`. It goes with `cell: 1d`; UTC by default.
     ///

@@ -21,7 +21,7 @@ use super::{
         TermName,
     },
     pod::{CpuText, WorkerSpec},
-    schema::{Selector, StatusCondition},
+    schema::{Selector, StatusCondition, length_in_cel},
     worker::{OnGap, OnRollback, Protocol, Quantile, SecretRef, Term},
 };
 
@@ -249,7 +249,7 @@ pub struct LimitsSpec {
 /// Bounds of a length, both of them included.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("!has(self.min) || !has(self.max) || self.min.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('ms') ? 1 : part.endsWith('s') ? 1000 : part.endsWith('m') ? 60000 : part.endsWith('h') ? 3600000 : 86400000)).sum() <= self.max.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('ms') ? 1 : part.endsWith('s') ? 1000 : part.endsWith('m') ? 60000 : part.endsWith('h') ? 3600000 : 86400000)).sum()").message("min is greater than max"))]
+#[x_kube(validation = Rule::new(format!("!has(self.min) || !has(self.max) || {} <= {}", length_in_cel("self.min"), length_in_cel("self.max"))).message("min is greater than max"))]
 pub struct LengthLimits {
     /// The least, as `10s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -48,6 +48,14 @@ pub(super) use choices;
 
 choices!(ConditionStatus SelectorOperator);
 
+/// A length in ms, in the API server's language of rules, whose own durations know no days. `value` is a text with the schema of a length.
+pub(crate) fn length_in_cel(value: &str) -> String {
+    format!(
+        "{value}.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('ms') ? 1 : part.endsWith('s') ? 1000 : \
+         part.endsWith('m') ? 60000 : part.endsWith('h') ? 3600000 : 86400000)).sum()"
+    )
+}
+
 /// One condition of an object, as Kubernetes writes it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]

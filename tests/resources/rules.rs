@@ -67,10 +67,13 @@ fn every_rule_has_a_case() {
 
 /// What is said about each object of a stream, by name.
 fn complaints(said: &Said) -> BTreeMap<String, String> {
-    let complaint = Regex::new(r#"(?m)"(case-\d+)" is invalid: (.*)$"#).unwrap();
+    // Of a field that is no object the value stands there as well.
+    let complaint =
+        Regex::new(r#"(?m)"(case-\d+)" is invalid: (\S+: Invalid value: )(?:"[^"]*": )?(.*)$"#)
+            .unwrap();
     let found = complaint.captures_iter(&said.err);
     found
-        .map(|found| (found[1].to_owned(), found[2].to_owned()))
+        .map(|found| (found[1].to_owned(), found[2].to_owned() + &found[3]))
         .collect()
 }
 

@@ -24,12 +24,12 @@ impl Rules {
         let week = [0, 7 * DAY_US];
         let cell_us = self.length_us(&at("cell"), spec.cell.as_ref(), [SECOND_US, DAY_US]);
         if let (Some(cell_us), Some(text)) = (cell_us, &spec.cell)
-            && DAY_US % cell_us != 0
+            && Grid::new(cell_us).is_err()
         {
             self.refuse(
                 &at("cell"),
                 &text.0,
-                "does not divide a day",
+                "is no whole number of seconds that divides a day",
                 "write such a length, as 15m, 1h or 1d",
             );
         }

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::limits::{CUT, Kind, RULES};
-use crate::api::custom_resource_definitions;
+use crate::api::{custom_resource_definitions, schema::length_in_cel};
 
 /// What the admission policies are made of.
 #[derive(Serialize)]
@@ -165,11 +165,7 @@ struct Looked<'a> {
 /// Something that can be compared with `<=`.
 fn amount(kind: Kind, value: &str) -> String {
     match kind {
-        // A duration of CEL knows no days.
-        Kind::Lengths => format!(
-            "{value}.findAll('[0-9]+[a-z]+').map(part, int(part.find('[0-9]+')) * (part.endsWith('ms') ? 1 : part.endsWith('s') ? 1000 : \
-             part.endsWith('m') ? 60000 : part.endsWith('h') ? 3600000 : 86400000)).sum()"
-        ),
+        Kind::Lengths => length_in_cel(value),
         _ => value.to_owned(),
     }
 }

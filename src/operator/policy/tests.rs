@@ -271,7 +271,7 @@ fn wrong_policy_counts_for_nothing_and_says_everything() {
         r"policy wrong: spec.defaults.finalization.completeFrom: may not be filled by a policy; set it in the pipeline: it speaks of one table's rows",
         r"policy wrong: spec.defaults.source.kafka.properties[acks]: may not be set; dead letters are written to all replicas",
         r#"policy wrong: spec.defaults.worker.podLabels[tidemark.dev/x]: "tidemark.dev/x": is reserved; take another key: it is the operator's own"#,
-        r#"policy wrong: spec.defaults.finalization.cell: "7h": does not divide a day; write such a length, as 15m, 1h or 1d"#,
+        r#"policy wrong: spec.defaults.finalization.cell: "7h": is no whole number of seconds that divides a day; write such a length, as 15m, 1h or 1d"#,
         r"policy wrong: spec.defaults.finalization.zone and spec.defaults.finalization.cell: zone goes with cell: 1d; write cell: 1d, or leave the zone out",
         r"policy wrong: spec.overrides.worker.serviceAccountName: may not be filled by a policy; set it in the pipeline: it is an identity",
         r#"policy wrong: spec.overrides.worker.memoryBudget: "1Mi": is out of bounds; write a size from 16Mi to 64Gi"#,
