@@ -6,6 +6,8 @@
 use super::broker::Log;
 use crate::cdc::{RowFacts, SourcePartition};
 use crate::kafka::{TopicInfo, TopicPartition};
+use crate::sink::errand::Errand;
+use crate::sink::fence::Verdict;
 use crate::watermark::{
     Advanced, AskedEnd, Asker, Contribution, Obstacle, Standing, State, TableView, stand,
 };
@@ -31,6 +33,11 @@ pub(super) trait Rules {
     /// Whether a worker may make a commit without data that it holds to be worth it.
     fn may_commit_empty(&mut self, _base: &State) -> bool {
         true
+    }
+
+    /// Whether what was read may go onto a base.
+    fn judge(&mut self, errand: &Errand, base: &State, lost_answer: bool) -> Verdict {
+        errand.judge(base, lost_answer)
     }
 
     /// What an attempt derived.

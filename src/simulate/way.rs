@@ -84,7 +84,7 @@ impl World {
         if self.table.leads_to(under_way.commit_id) {
             return Attempted::Done(Box::new(state));
         }
-        match errand.judge(&state, under_way.lost_answer) {
+        match self.rules.judge(errand, &state, under_way.lost_answer) {
             Verdict::Go => {}
             Verdict::Done => return Attempted::Done(Box::new(state)),
             Verdict::Fenced(_) => {

@@ -9,8 +9,10 @@ use super::rules::{Honest, Rules};
 use super::{draw, play};
 use crate::cdc::{RowFacts, SourcePartition};
 use crate::kafka::{TopicInfo, TopicPartition};
+use crate::sink::errand::Errand;
+use crate::sink::fence::Verdict;
 use crate::watermark::{
-    Advanced, AskedEnd, Asker, Contribution, Obstacle, Sketch, Standing, State, TableView,
+    Advanced, AskedEnd, Asker, Before, Contribution, Obstacle, Sketch, Standing, State, TableView,
     contract, stand,
 };
 
@@ -501,6 +503,95 @@ fn offsets_keyed_by_the_name_of_a_topic_are_caught() {
         });
     };
     assert_caught("offsets by topic name", "I5", bend, || Box::new(NameOnly));
+}
+
+/// A batch goes onto every base that stands at its offsets, whatever one thing says of what lies before them.
+#[derive(Clone, Copy)]
+enum BlindTo {
+    TopicIds,
+    LeaderEpochs,
+    Gaps,
+}
+
+impl Rules for BlindTo {
+    fn judge(&mut self, errand: &Errand, base: &State, lost_answer: bool) -> Verdict {
+        let mut errand = errand.clone();
+        for news in &mut errand.news {
+            let there = Before::of(base, &news.topic, news.partition);
+            let (Some(before), Some(there)) = (&mut news.before, there) else {
+                continue;
+            };
+            match self {
+                BlindTo::TopicIds => before.topic_id = there.topic_id,
+                BlindTo::LeaderEpochs => before.leader_epoch = there.leader_epoch,
+                BlindTo::Gaps => before.gap = there.gap,
+            }
+        }
+        errand.judge(base, lost_answer)
+    }
+}
+
+/// Two copies of a worker read one partition. One of them stands still with rows, and these events happen before it goes on.
+fn held_back(plan: &mut Plan, meanwhile: &[Event]) {
+    plan.settings.partitions = vec![1];
+    (plan.settings.workers, plan.settings.copies) = (2, true);
+    plan.settings.second.clear();
+    let flow = Event::Flow {
+        delay: 128,
+        silent: 0,
+    };
+    plan.events = vec![flow, flow, Event::Wait(400), rows(2)];
+    plan.events.push(Event::Stall { worker: 1 });
+    plan.events.extend(meanwhile);
+    // What it was sending goes on before it reads: sent in vain, derived anew, sent.
+    plan.events.push(Event::Wake { worker: 1 });
+    plan.events.extend([Event::Turn { worker: 1 }; 3]);
+}
+
+fn rows(rows: u8) -> Event {
+    Event::Produce {
+        partition: 0,
+        rows,
+        delay: 128,
+        kind: Kind::Change,
+    }
+}
+
+fn cut(records: u8) -> Event {
+    Event::Cut {
+        partition: 0,
+        records,
+    }
+}
+
+const WORK: Event = Event::Work { worker: 0 };
+
+/// The log is cut below what the batch follows, and the other one goes back and reads on to its very offset.
+#[test]
+fn a_fence_blind_to_leader_epochs_is_caught() {
+    let bend = |plan: &mut Plan| held_back(plan, &[cut(3), WORK, rows(1), Event::Wait(400), WORK]);
+    assert_caught("a fence without leader epochs", "I5", bend, || {
+        Box::new(BlindTo::LeaderEpochs)
+    });
+}
+
+/// The other one commits the same rows; then the log is cut to where the batch begins, and it goes back there.
+#[test]
+fn a_fence_blind_to_gaps_is_caught() {
+    let bend = |plan: &mut Plan| held_back(plan, &[WORK, cut(2), WORK]);
+    assert_caught("a fence without gaps", "I5", bend, || {
+        Box::new(BlindTo::Gaps)
+    });
+}
+
+/// The topic is made anew, and the other one reads the new one up to the very offset.
+#[test]
+fn a_fence_blind_to_topic_ids_is_caught() {
+    let anew = Event::Recreate { topic: 0 };
+    let bend = |plan: &mut Plan| held_back(plan, &[anew, WORK, rows(3), Event::Wait(400), WORK]);
+    assert_caught("a fence without topic ids", "I5", bend, || {
+        Box::new(BlindTo::TopicIds)
+    });
 }
 
 /// One commit without data for each open cell.
