@@ -27,7 +27,6 @@ use super::contract::{
 };
 use super::epoch::StepCause;
 use super::event_time::{SECOND_US, floor_second};
-use super::gaps::Gaps;
 use super::lineage::{Ancestor, Picked, TableView};
 use super::rebuild::{brought_forward, check_ids, fold, readable};
 use super::standing::{Asker, Beginning, GoingOn, Obstacle, RolledBack, Seen, Standing};
@@ -48,7 +47,7 @@ pub fn stand(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obsta
     match &mut standing {
         Standing::GoesOn(going_on) => {
             going_on.state.peers = peers;
-            going_on.state.follow(told, asker.now_us);
+            going_on.state.follow(&told, asker.now_us);
         }
         Standing::Begins(beginning) => {
             (beginning.peers, beginning.told) = (peers, told);
@@ -104,7 +103,12 @@ fn stand_on_summaries(
     (own, state): (&[&Ancestor], Option<State>),
 ) -> Result<Standing, Obstacle> {
     let snapshots = &table.lineage.snapshots;
-    let (summaries, unreadable) = readable(asker.writer, own)?;
+    let (summaries, unreadable) = match readable(asker.writer, own) {
+        Err(Obstacle::Damaged { .. }) if agreed_since(asker, table) => {
+            return Ok(known.begins_on_damaged(asker, state));
+        }
+        readable => readable?,
+    };
     let Some(newest) = summaries.last() else {
         return stand_without_commits(asker, table, known, state);
     };
@@ -130,13 +134,20 @@ fn stand_on_summaries(
             snapshot_id: snapshots[copy].snapshot_id,
         });
     }
-    let Some(lost) = lost else {
-        let state = brought_forward(state, own, &summaries, cut);
-        check_ids(&state, newest)?;
-        return Ok(going_on(state, table, true));
+    let restored = match lost {
+        Some(_) => fold(None, &summaries, cut),
+        None => brought_forward(state.clone(), own, &summaries, cut),
     };
-    let restored = fold(None, &summaries, cut);
-    check_ids(&restored, newest)?;
+    if let Err(damaged) = check_ids(&restored, newest) {
+        return if agreed_since(asker, table) {
+            Ok(known.begins_on_damaged(asker, state))
+        } else {
+            Err(damaged)
+        };
+    }
+    let Some(lost) = lost else {
+        return Ok(going_on(restored, table, true));
+    };
     let mut going_on = Box::new(GoingOn {
         state: restored,
         rebuilt: true,
@@ -182,6 +193,15 @@ fn agreed_on(asker: &Asker<'_>, table: &TableView<'_>) -> bool {
     id.is_some_and(|id| snapshots.any(|snapshot| snapshot.snapshot_id == id))
 }
 
+/// Whether the owner has named a snapshot that is no older than the newest commit of the writer.
+fn agreed_since(asker: &Asker<'_>, table: &TableView<'_>) -> bool {
+    let snapshots = &table.lineage.snapshots;
+    let newest = snapshots.iter().position(|s| s.is_of(asker.writer));
+    let since = &snapshots[..newest.map_or(0, |at| at + 1)];
+    let id = asker.accept.snapshot_id;
+    id.is_some_and(|id| since.iter().any(|snapshot| snapshot.snapshot_id == id))
+}
+
 fn stand_without_commits(
     asker: &Asker<'_>,
     table: &TableView<'_>,
@@ -194,12 +214,13 @@ fn stand_without_commits(
     let (writer, broken) = (asker.writer.to_owned(), table.lineage.broken);
     if agreed_on(asker, table) {
         // Where the table was replaced the rows are gone for certain; else they are there as far as anybody knows.
+        // Rows that somebody deleted stay away from a table that has the others.
         let untold = broken && state.is_none();
-        let mut begins = known.beginning(state.filter(|_| broken || asker.keep_offsets));
-        if untold {
-            // Rows that somebody deleted stay away from a table that has the others.
-            begins.gaps = known.gaps();
-        }
+        let kept = state.filter(|_| broken || asker.keep_offsets);
+        let begins = Beginning {
+            untold,
+            ..known.beginning(kept)
+        };
         return Ok(Standing::Begins(begins));
     }
     Err(if broken {
@@ -253,8 +274,6 @@ struct KnownCommit {
     committed_at_us: Option<i64>,
     epoch: u64,
     claimed_us: Option<i64>,
-    /// What it left out, where no state does.
-    gaps: Gaps,
     /// Whether only this process knows of it.
     seen: bool,
 }
@@ -278,7 +297,6 @@ fn told_of(writer: &str, table: &TableView<'_>) -> Option<KnownCommit> {
         committed_at_us: None,
         epoch: told.claim.epoch,
         claimed_us: told.claim.finalized_before_us,
-        gaps: told.claim.gaps,
         seen: false,
     })
 }
@@ -299,7 +317,6 @@ impl Known {
             committed_at_us: Some(state.committed_at_us),
             epoch: state.published.epoch,
             claimed_us: claimed_or_reopened(state),
-            gaps: Gaps::default(),
             seen: false,
         };
         let of_seen = |seen: Seen| KnownCommit {
@@ -309,7 +326,6 @@ impl Known {
             committed_at_us: Some(seen.committed_at_us),
             epoch: seen.epoch,
             claimed_us: seen.finalized_before_us,
-            gaps: Gaps::default(),
             seen: true,
         };
         let of_property = |claim: TableClaim| KnownCommit {
@@ -319,7 +335,6 @@ impl Known {
             committed_at_us: None,
             epoch: claim.claim.epoch,
             claimed_us: claim.claim.finalized_before_us,
-            gaps: claim.claim.gaps,
             seen: false,
         };
         // The claim may be another writer's: a commit in the ancestry explains it, whosever it is.
@@ -394,13 +409,6 @@ impl Known {
             .max()
     }
 
-    fn gaps(&self) -> Gaps {
-        let mut all = Gaps::default();
-        let told = self.commits.iter().flat_map(|known| known.gaps.stretches());
-        told.for_each(|(from_us, to_us)| all.add(*from_us, *to_us));
-        all
-    }
-
     fn beginning(&self, kept: Option<State>) -> Beginning {
         // Where the state was lost, only what was rebuilt from the summaries knows how far it had got.
         let epoch = kept.as_ref().map_or(0, |kept| kept.published.epoch);
@@ -408,12 +416,20 @@ impl Known {
         // The step to the first commit is the last of those that the others may have counted.
         let counted = if self.shared { EPOCHS_UNDONE - 1 } else { 0 };
         Beginning {
-            last_epoch: self.last_epoch().max(epoch) + counted,
+            last_epoch: self.last_epoch().max(epoch).max(1) + counted,
             claimed_us: self.claimed_us().max(claimed_us),
-            gaps: kept.as_ref().map(State::gaps).unwrap_or_default(),
             kept: kept.map(Box::new),
             ..Beginning::default()
         }
+    }
+
+    /// Commits of the writer are there, and what they hold nobody can tell.
+    fn begins_on_damaged(&self, asker: &Asker<'_>, state: Option<State>) -> Standing {
+        let kept = state.filter(|_| asker.keep_offsets);
+        Standing::Begins(Beginning {
+            untold: kept.is_none(),
+            ..self.beginning(kept)
+        })
     }
 
     /// The step of the epoch from what was known back to a restored state.
@@ -444,7 +460,7 @@ fn void(table: &TableView<'_>, table_uuid: Uuid, table_ref: &str) -> Obstacle {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::contract::{COMMIT_ID, FINALIZED_BEFORE};
+    use super::super::contract::{COMMIT_ID, FINALIZED_BEFORE, OFFSETS};
     use super::super::testing::{
         TOPIC, Table, WRITER, at, complete_from, from, identity, news, policy,
     };
@@ -671,6 +687,40 @@ mod tests {
         let source = Unreadable::Newer { version: 3 };
         let writer = WRITER.to_owned();
         assert_eq!(stand_on(&table), Err(Obstacle::Newer { writer, source }));
+    }
+
+    /// The message named a way on that led nowhere: commits were there, and none of them could be read.
+    #[test]
+    fn damaged_summaries_are_gone_on_from_by_the_owners_word_once() {
+        let mut table = Table::flowing();
+        drop_state(&mut table);
+        let older = table.lineage.snapshots[1].snapshot_id;
+        let newest = &mut table.lineage.snapshots[0];
+        let summary = newest.summary.to_mut();
+        summary.insert(OFFSETS.to_owned(), "garbage".to_owned());
+        let newest = newest.snapshot_id;
+        let damaged = stand_on(&table);
+        assert!(matches!(damaged, Err(Obstacle::Damaged { .. })));
+        assert_eq!(stand_as(agreeing(older), &table), damaged, "from before it");
+        let foreign = table.foreign(None);
+        for snapshot_id in [newest, foreign] {
+            let begins = beginning(agreeing(snapshot_id), &table);
+            assert_eq!((begins.last_epoch, &begins.kept), (1, &None));
+            table.state = begins.state(identity(), TOPIC, policy(), at("11:30"));
+        }
+        table.commit(news("11:30").anchor(0, 0).anchor(1, 0));
+        assert_eq!(table.state.published.epoch, 2);
+        let reopened = table.state.published.reopened.unwrap();
+        assert_eq!(reopened.before_us, at("10:00"));
+        let mut agreed = agreeing(foreign);
+        for text in [true, false] {
+            let going_on = stand_as(agreed, &table).unwrap();
+            assert!(matches!(going_on, Standing::GoesOn(_)), "it works once");
+            if text {
+                drop_state(&mut table);
+            }
+            agreed = agreeing(newest);
+        }
     }
 
     /// Rows that are gone have to be read again, and the cells that they were in are open again.
@@ -992,7 +1042,7 @@ mod tests {
         drop_state(&mut table);
         let snapshot_id = table.foreign(None);
         let replaced = beginning(agreeing(snapshot_id), &table);
-        assert!(replaced.gaps.is_empty(), "the rows are gone, all of them");
+        assert!(!replaced.untold, "the rows are gone, all of them");
         table.lineage.broken = true;
         let begins = beginning(agreeing(snapshot_id), &table);
         assert_eq!(begins.kept, None);

@@ -11,7 +11,6 @@ use super::contract::BadValue;
 use super::epoch::StepCause;
 use super::event_time::floor_second;
 use super::frontier::Policy;
-use super::gaps::Gaps;
 use super::state::{Identity, State};
 use super::told::Told;
 use super::writers::{Peer, PeerUnreadable};
@@ -137,8 +136,8 @@ pub struct Beginning {
     pub peers: Vec<Peer>,
     /// What readers were told last.
     pub told: Told,
-    /// What stays outside of the claim.
-    pub gaps: Gaps,
+    /// Whether only what readers were told says what stays outside of the claim: the rows are there, and no state is.
+    pub untold: bool,
 }
 
 /// The newest own commit in the ancestry, as a state to go on from.
@@ -175,21 +174,26 @@ impl Beginning {
     ) -> State {
         let mut state = State::new(identity, subscription, policy, now_us);
         state.published.epoch = self.last_epoch;
-        state.published.finalized_before_us = self.claimed_us;
+        // Of one that is new to the table others have claimed it.
+        let told_us = self.told.claimed_us.filter(|_| self.last_epoch > 0);
+        state.published.finalized_before_us = self.claimed_us.max(told_us);
         let at_us = floor_second(now_us);
         state
             .published
             .step(StepCause::LineageAccepted, None, at_us);
-        state.published.gaps.clone_from(&self.gaps);
+        if self.untold {
+            state.published.gaps.clone_from(&self.told.gaps);
+        }
         // What had left is on the table as what had not, and what was never read or was taken back stays outside of the claim.
         if let Some(kept) = &self.kept {
             state.left.clone_from(&kept.left);
             let (published, before) = (&mut state.published, &kept.published);
+            published.gaps = kept.gaps();
             published.lost_before_us = kept.lost_before_us();
             published.retracted.clone_from(&before.retracted);
         }
         state.peers.clone_from(&self.peers);
-        state.follow(self.told, now_us);
+        state.follow(&self.told, now_us);
         state
     }
 }

@@ -9,17 +9,20 @@
 use super::contract::{read_properties, read_summary_claim};
 use super::epoch::{Reopened, StepCause};
 use super::event_time::floor_second;
+use super::gaps::Gaps;
 use super::lineage::TableView;
 use super::state::State;
 use super::writers::newest_word;
 
-/// The epoch and the claim that a table published last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// What a table published last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// The epoch of the table.
+    /// Its epoch.
     pub epoch: u64,
-    /// The claim of the table.
+    /// Its claim.
     pub claimed_us: Option<i64>,
+    /// What it left out.
+    pub gaps: Gaps,
 }
 
 impl Told {
@@ -34,19 +37,25 @@ impl Told {
             let mut own = table.lineage.snapshots.iter().filter(|own| own.is_own());
             word.is_none() || !own.any(|own| own.commit_id() == Some(told.commit_id))
         });
-        let told = word.iter().chain(&property).map(|told| Told {
-            epoch: told.claim.epoch,
-            claimed_us: told.claim.finalized_before_us,
-        });
-        told.max().unwrap_or_default()
+        let mut all = Told::default();
+        for told in word.into_iter().chain(property) {
+            let claim = told.claim;
+            let (epoch, claimed_us) = (claim.epoch, claim.finalized_before_us);
+            (all.epoch, all.claimed_us) = (all.epoch, all.claimed_us).max((epoch, claimed_us));
+            for (from_us, to_us) in claim.gaps.stretches() {
+                all.gaps.add(*from_us, *to_us);
+            }
+        }
+        all
     }
 }
 
 impl State {
     /// Goes on from what readers were told. The others have to be known.
-    pub(super) fn follow(&mut self, told: Told, now_us: i64) {
+    pub(super) fn follow(&mut self, told: &Told, now_us: i64) {
+        let begins = self.is_new();
         // A writer that begins claims nothing yet, and holds the others.
-        let claimed_us = self.claimed_us().filter(|_| !self.is_new());
+        let claimed_us = self.claimed_us().filter(|_| !begins);
         let fell = told
             .claimed_us
             .filter(|told_us| claimed_us < Some(*told_us));
@@ -55,6 +64,8 @@ impl State {
         let published = &mut self.published;
         published.epoch += least.saturating_sub(published.epoch + others);
         let known_us = published.reopened.map(|reopened| reopened.before_us);
+        // What a first commit opens is its own.
+        let fell = fell.filter(|_| !begins);
         if let Some(before_us) = fell.filter(|told_us| known_us < Some(*told_us)) {
             published.reopened = Some(Reopened {
                 cause: StepCause::RolledBack,
@@ -69,8 +80,10 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::super::contract::state_property;
-    use super::super::order::Order;
-    use super::super::testing::pair::{OTHER, base, claimed, commit, flow, order, stands, two};
+    use super::super::order::{Order, Retraction};
+    use super::super::testing::pair::{
+        OTHER, accepted, base, claimed, commit, flow, order, stands, two,
+    };
     use super::super::testing::{Table, WRITER, at, news};
     use super::*;
 
@@ -90,23 +103,25 @@ mod tests {
                 if writer == OTHER { 1 } else { 2 },
             );
         }
-        assert_eq!(Told::by(&table.view()), told(2, Some("12:00")));
+        assert_eq!(last(&table), told(2, Some("12:00")));
         table
     }
 
-    fn told(epoch: u64, claim: Option<&str>) -> Told {
-        Told {
-            epoch,
-            claimed_us: claim.map(at),
-        }
+    fn told(epoch: u64, claim: Option<&str>) -> (u64, Option<i64>) {
+        (epoch, claim.map(at))
+    }
+
+    fn last(table: &Table) -> (u64, Option<i64>) {
+        let told = Told::by(&table.view());
+        (told.epoch, told.claimed_us)
     }
 
     /// The next commit of a writer, and what readers are told by it.
-    fn next(table: &mut Table, writer: &str, now: &str) -> Told {
-        let before = Told::by(&table.view());
+    fn next(table: &mut Table, writer: &str, now: &str) -> (u64, Option<i64>) {
+        let before = last(table);
         let next = commit(table, writer, news(now));
-        let told = Told::by(&table.view());
-        assert_eq!(told.claimed_us, next.claim.finalized_before_us);
+        let told = last(table);
+        assert_eq!(told.1, next.claim.finalized_before_us);
         assert!(told >= before, "{before:?} is followed by {told:?}");
         told
     }
@@ -132,7 +147,7 @@ mod tests {
             table.roll_back(2);
             forget(&mut table, WRITER);
             let fallen = next(&mut table, first, "12:30");
-            assert!(fallen.epoch > 2 && fallen.claimed_us == Some(at("10:00")));
+            assert!(fallen.0 > 2 && fallen.1 == Some(at("10:00")));
             let mut table = further();
             table.roll_back(2);
             assert_eq!(next(&mut table, OTHER, "12:30"), told(3, Some("10:00")));
@@ -150,8 +165,8 @@ mod tests {
         forget(&mut table, WRITER);
         forget(&mut table, OTHER);
         let first = next(&mut table, WRITER, "12:30");
-        assert!(first.epoch > 2, "{first:?}");
-        assert_eq!(next(&mut table, OTHER, "12:31").epoch, first.epoch);
+        assert!(first.0 > 2, "{first:?}");
+        assert_eq!(next(&mut table, OTHER, "12:31").0, first.0);
     }
 
     /// The commit that it was rolled back to has expired, and with its state goes what that would have counted.
@@ -195,10 +210,10 @@ mod tests {
         order(&mut table, WRITER, "12:30", Order::Drain);
         let rows = [("13:20", "13:10"), ("13:21", "13:11")];
         flow(&mut table, OTHER, rows, 1);
-        let newest = Told::by(&table.view());
+        let newest = last(&table);
         table.roll_back(3);
         let fallen = next(&mut table, OTHER, "13:30");
-        assert!(fallen.epoch > newest.epoch && fallen.claimed_us < newest.claimed_us);
+        assert!(fallen.0 > newest.0 && fallen.1 < newest.1);
         forget(&mut table, WRITER);
         assert_eq!(next(&mut table, OTHER, "13:31"), fallen);
     }
@@ -222,6 +237,51 @@ mod tests {
             (claimed(&back).as_deref(), back.claim.reopened),
             (Some("2026-11-30T12:00:00Z"), None)
         );
+    }
+
+    /// A drained writer is let in again after the table was rolled back: what that had opened was forgotten with what the writer opens.
+    #[test]
+    fn who_enters_after_a_roll_back_keeps_what_that_has_opened() {
+        let mut table = two();
+        order(&mut table, WRITER, "11:40", Order::Drain);
+        let rows = [("12:20", "12:10"), ("12:21", "12:11")];
+        flow(&mut table, OTHER, rows, 1);
+        let stretch = Retraction::new(at("10:00"), at("11:00"), "a job deleted rows");
+        order(
+            &mut table,
+            WRITER,
+            "12:30",
+            Order::Retract(stretch.unwrap()),
+        );
+        assert_eq!(last(&table), told(3, Some("12:00")));
+        table.roll_back(3);
+        let back = order(&mut table, WRITER, "12:40", Order::Undrain).claim;
+        assert_eq!(back.finalized_before_us, Some(at("10:00")));
+        let reopened = Reopened {
+            cause: StepCause::WriterJoined,
+            from_us: Some(at("10:00")),
+            before_us: at("12:00"),
+            at_us: at("12:40"),
+        };
+        assert_eq!(back.reopened, Some(reopened));
+        let drained = order(&mut table, WRITER, "12:41", Order::Drain).claim;
+        assert_eq!(drained.finalized_before_us, Some(at("11:00")));
+        assert_eq!(drained.reopened, Some(reopened), "12:00 is still to come");
+    }
+
+    /// It was said to have joined, to an owner who had agreed to the table.
+    #[test]
+    fn a_writer_that_begins_anew_beside_another_says_so() {
+        let mut table = further();
+        let newest = table.lineage.snapshots.remove(0);
+        table.lineage.snapshots.retain(|own| own.is_of(OTHER));
+        table.lineage.broken = true;
+        assert!(newest.is_of(WRITER));
+        table.state = accepted(&table, WRITER);
+        let begins = table.commit(news("12:30").anchor(0, 4).anchor(1, 4)).claim;
+        let reopened = begins.reopened.unwrap();
+        assert_eq!(reopened.cause, StepCause::LineageAccepted);
+        assert_eq!((reopened.from_us, reopened.before_us), (None, at("12:00")));
     }
 
     /// What somebody writes into the properties by hand is not what readers were told.

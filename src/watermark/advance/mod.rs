@@ -272,10 +272,14 @@ fn publish(base: &State, policy: &Policy, step: Option<Step>, state: &mut State)
     let rule_kept = !base.is_new() && base.policy.complete_from == state.policy.complete_from;
     // Of a topic that joins, too, nothing is claimed before reading began there.
     let edge_kept = rule_kept && !matches!(step, Some(Step::Joins { begins: true }));
-    let at_us = state.committed_at_us;
+    let (at_us, open) = (state.committed_at_us, base.published.reopened);
     let cause = match &step {
         Some(Step::Joins { .. }) => Some(StepCause::TopicJoined),
-        Some(Step::Enters) => Some(StepCause::WriterJoined),
+        // One that begins anew by its owner's word has not joined.
+        Some(Step::Enters) => Some(match open.filter(|_| base.is_new()) {
+            Some(open) => open.cause,
+            None => StepCause::WriterJoined,
+        }),
         Some(Step::Retracts(_)) | None => None,
     };
     match step {
@@ -306,15 +310,17 @@ fn publish(base: &State, policy: &Policy, step: Option<Step>, state: &mut State)
     }
     state.publish(may_raise, edge_kept);
     if let Some(cause) = cause.filter(|_| !base.peers.is_empty()) {
-        // What readers saw was the claim of the table, not the writer's own.
+        // What readers saw was the claim of the table, not the writer's own; what had been open before is so still.
         let (before_us, from_us) = (base.claimed_us(), state.claimed_us());
         let fell = before_us.filter(|before_us| from_us < Some(*before_us));
-        state.published.reopened = fell.map(|before_us| Reopened {
+        let reopened = fell.map(|before_us| Reopened {
             cause,
             from_us,
-            before_us,
+            before_us: open.map_or(before_us, |open| open.before_us.max(before_us)),
             at_us,
         });
+        state.published.reopened = reopened.or(open);
+        state.published.close_reopened(from_us);
     }
 }
 

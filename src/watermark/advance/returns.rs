@@ -445,7 +445,6 @@ mod tests {
         let kept = without_items().state;
         let begins = crate::watermark::Beginning {
             last_epoch: 1,
-            gaps: kept.gaps(),
             kept: Some(Box::new(kept.clone())),
             ..crate::watermark::Beginning::default()
         };

@@ -263,7 +263,7 @@ mod tests {
     use crate::watermark::order::{MAX_REASON, MAX_RETRACTED, Order, Retraction};
     use crate::watermark::replay::stand;
     use crate::watermark::source_position::SourcePositions;
-    use crate::watermark::standing::{Asker, Obstacle, Standing};
+    use crate::watermark::standing::{Accepted, Asker, Obstacle, Standing};
     use crate::watermark::testing::{Table, WRITER as WRITER_NAME, at, news, policy};
     use crate::watermark::{CellCounts, SECOND_US};
 
@@ -471,6 +471,12 @@ mod tests {
         table.lineage.broken = true;
         let alone = stand(&asker, &table.view());
         assert!(matches!(alone, Err(Obstacle::Damaged { .. })), "{alone:?}");
+        let accept = Accepted {
+            snapshot_id: Some(table.lineage.snapshots[0].snapshot_id),
+            table_uuid: None,
+        };
+        let agreed = stand(&Asker { accept, ..asker }, &table.view());
+        assert!(matches!(agreed, Ok(Standing::Begins(_))), "{agreed:?}");
     }
 
     /// Else a rebuild would let a reader count on cells that are withheld, or take a stretch for complete.
