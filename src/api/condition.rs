@@ -593,7 +593,7 @@ impl Reason {
             }
             Self::StateTooNew => "run the version that wrote the table, or a later one",
             Self::StateUnreadable => {
-                "put the table's properties back as an earlier metadata file has them; or set sink.accept.lineage to the id that the message names: the claim begins anew, and rows are read again from startFrom"
+                "put the table's properties back as an earlier metadata file has them; or set sink.accept.lineage to the id that the message names, at the writer that it names: the claim begins anew, and rows are read again from startFrom"
             }
             Self::CommitConflict | Self::CommitUnknown | Self::Fenced => {
                 "nothing to do: it is settled by reading the table again"

@@ -128,17 +128,32 @@ fn install(
 
 /// An obstacle as a person reads it, with what takes it away.
 pub(super) fn of_obstacle(table: &Table, obstacle: &Obstacle) -> Error {
-    let newest = table.metadata().current_snapshot_id();
+    let way_on = way_on(obstacle, table.metadata().current_snapshot_id());
+    let name = table.identifier();
+    Error::refused(
+        of(obstacle),
+        format!("table \"{name}\": {obstacle}{way_on}"),
+    )
+}
+
+/// What takes an obstacle away, where it is a field. `newest`: main's snapshot.
+fn way_on(obstacle: &Obstacle, newest: Option<i64>) -> String {
     let id = newest.map_or_else(|| "<snapshot id>".to_owned(), |id| id.to_string());
-    let way_on = match obstacle {
+    match obstacle {
         Obstacle::Newer { .. } => String::new(),
         Obstacle::Void { here, .. } => {
             format!("; sink.accept.tableUuid: {here} begins anew on it")
         }
         Obstacle::Peer(other) if other.is_newer() => String::new(),
+        // Nothing that is said here makes the other one's state readable.
         Obstacle::Peer(other) => {
             let writer = &other.writer;
-            format!("; it is \"{writer}\" that has to go on: sink.accept.lineage: {id} there")
+            format!(
+                "; it waits for \"{writer}\", where sink.accept.lineage: {id} goes on from main as it is now"
+            )
+        }
+        Obstacle::Damaged { .. } if newest.is_none() => {
+            "; no snapshot is there to go on from: put the property back".to_owned()
         }
         Obstacle::Damaged { .. }
         | Obstacle::Replaced { .. }
@@ -146,12 +161,7 @@ pub(super) fn of_obstacle(table: &Table, obstacle: &Obstacle) -> Error {
         | Obstacle::CherryPicked { .. } => {
             format!("; sink.accept.lineage: {id} goes on from main as it is now")
         }
-    };
-    let name = table.identifier();
-    Error::refused(
-        of(obstacle),
-        format!("table \"{name}\": {obstacle}{way_on}"),
-    )
+    }
 }
 
 /// The reason that an obstacle is shown as.
@@ -164,5 +174,47 @@ pub(super) fn of(obstacle: &Obstacle) -> Reason {
         Obstacle::Replaced { .. } => Reason::TableReplaced,
         Obstacle::LineageUnknown { .. } => Reason::LineageUnknown,
         Obstacle::CherryPicked { .. } => Reason::CherryPicked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watermark::contract::BadValue;
+    use crate::watermark::{PeerUnreadable, Unreadable};
+
+    fn packed(source: Unreadable) -> BadValue {
+        let name = "tidemark.writer.shop.west.state".to_owned();
+        BadValue::Packed { name, source }
+    }
+
+    /// A field was named in the resource of the one that it could not help.
+    #[test]
+    fn what_is_wrong_with_another_writer_is_taken_away_at_that_one() {
+        let peer = |source| {
+            Obstacle::Peer(PeerUnreadable {
+                writer: "shop.west".to_owned(),
+                source: packed(source),
+            })
+        };
+        let lost = peer(Unreadable::Damaged);
+        assert_eq!(of(&lost), Reason::StateUnreadable);
+        assert_eq!(
+            way_on(&lost, Some(7)),
+            "; it waits for \"shop.west\", where sink.accept.lineage: 7 goes on from main as it is now"
+        );
+        let newer = peer(Unreadable::Newer { version: 9 });
+        assert_eq!(of(&newer), Reason::StateTooNew);
+        assert_eq!(way_on(&newer, Some(7)), "");
+    }
+
+    #[test]
+    fn a_damaged_state_names_a_snapshot_only_where_there_is_one() {
+        let damaged = Obstacle::Damaged {
+            writer: "shop.west".to_owned(),
+            source: packed(Unreadable::Damaged),
+        };
+        let names = |newest: Option<i64>| way_on(&damaged, newest).contains("sink.accept.lineage");
+        assert!(names(Some(7)) && !names(None));
     }
 }
