@@ -399,3 +399,12 @@ fn offsets_that_are_kept_of_a_topic_that_nobody_names_are_those_of_the_log_that_
         "histories/offsets_of_a_gone_commit_are_kept_of_a_topic_that_is_away.json"
     ));
 }
+
+/// A topic was made anew, the broker did not name it for a while, and what was read in the new one were signals: their offsets went onto
+/// the table without a look at its id.
+#[test]
+fn offsets_without_rows_are_those_of_the_topic_that_was_read() {
+    assert_good(include_str!(
+        "histories/a_topic_made_anew_brings_signals_alone.json"
+    ));
+}

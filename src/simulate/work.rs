@@ -235,7 +235,7 @@ impl World {
         }
         let ids = errand.read_from();
         // The client reads on without a word in a topic that was made anew: the ids are asked before a commit.
-        let changed = errand.batch.is_some() && check_incarnations(&ids, &topics, &[]).is_err();
+        let changed = check_incarnations(&ids, &topics, &[]).is_err();
         if changed && knows_ids {
             self.end_session(worker);
             return;
