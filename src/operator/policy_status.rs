@@ -30,6 +30,8 @@ const VIOLATORS: usize = 10;
 const VIOLATOR_CHARS: usize = 500;
 const MESSAGE_CHARS: usize = 1024;
 
+const SECOND_US: i64 = 1_000_000;
+
 /// What a policy is about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -133,6 +135,7 @@ pub fn derive(
         progressing(wave, tally.map_or(0, |tally| tally.matched)),
     ];
     let generation = policy.metadata.generation;
+    let now_us = situation.now_us.div_euclid(SECOND_US) * SECOND_US;
     let conditions = ["Accepted", "Progressing"].into_iter().zip(said);
     let conditions = conditions.map(|(kind, (status, reason, message))| {
         let before = old
@@ -145,10 +148,8 @@ pub fn derive(
             status,
             reason: reason.label().to_owned(),
             message: cut(&message, MESSAGE_CHARS),
-            last_transition_time: same.map_or_else(
-                || instant(situation.now_us),
-                |same| same.last_transition_time.clone(),
-            ),
+            last_transition_time: same
+                .map_or_else(|| instant(now_us), |same| same.last_transition_time.clone()),
             observed_generation: generation,
         }
     });
