@@ -434,6 +434,25 @@ fn worst_of_several_workers_counts_and_their_lag_adds_up() {
     assert!(case.derive(Some(&status)).is_some());
 }
 
+/// A 0 of before the stop says that nothing is left to read.
+#[test]
+fn lag_is_unknown_once_all_have_stopped() {
+    let mut case = Case::new();
+    case.workers.expect(&["a", "b"], case.now_us);
+    case.hears("a", running(None)).hears("b", running(None));
+    let status = first(&case);
+    assert_eq!(status.lag.as_deref(), Some("0"));
+    let silent = |state: PipelineProgress| PipelineProgress { lag: None, ..state };
+    case.hears("a", silent(stopped(Reason::Undecodable, "offset 17")));
+    let one = case.derive(Some(&status)).unwrap();
+    assert_eq!(one.lag.as_deref(), Some("0"), "the other one may say more");
+    case.hears("b", silent(stopped(Reason::Undecodable, "offset 18")));
+    let both = case.derive(Some(&one)).unwrap();
+    assert_eq!(both.lag, None);
+    case.hears("a", running(None)).hears("b", running(None));
+    assert_eq!(case.derive(Some(&both)).unwrap().lag.as_deref(), Some("0"));
+}
+
 #[test]
 fn time_of_a_condition_moves_only_with_its_answer() {
     let mut case = Case::new();

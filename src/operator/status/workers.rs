@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::lag::LagWindow;
-use crate::api::worker::{ClaimProgress, PipelineProgress};
+use crate::api::worker::{ClaimProgress, PipelineProgress, RunState};
 
 /// A worker that has not answered for this long is out of reach: more than four rounds of asking, and longer than a pod's
 /// configuration takes to reach it.
@@ -135,7 +135,16 @@ impl Workers {
         all.filter_map(move |(_, worker)| worker.progress(now_us)?.claim.as_ref())
     }
 
+    /// The step of their lag, where it is known: what was behind when the last of them stopped is not what is behind now.
     pub(super) fn lag(&self, old: Option<&str>, now_us: i64) -> Option<String> {
-        self.lag.step(old, now_us)
+        let is_unknown = |worker: &Worker| match &worker.heard {
+            Some((_, Said::Progress(progress))) => {
+                progress.state == RunState::Stopped && progress.lag.is_none()
+            }
+            _ => false,
+        };
+        let all_stopped =
+            !self.is_empty() && self.by_name.iter().all(|(_, worker)| is_unknown(worker));
+        self.lag.step(old, now_us).filter(|_| !all_stopped)
     }
 }
