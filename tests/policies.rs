@@ -239,7 +239,7 @@ shop/returns changes, and its pods restart
   spec.worker.podLabels[tier]: nothing → gold (default of policy "gold")
   spec.worker.replicas: 3 (default of policy "gold") → 4 (default of policy "gold")
 
-Of 3 pipelines: 1 would change (1 with new pods), 1 would be refused, 1 would go on as they are.
+Of 3 pipelines: 1 would change (1 with new pods), 1 would be refused, 1 would go on unchanged.
 "#;
     assert_eq!((code, out.as_str(), told.as_str()), (1, expected, ""));
     let (code, out, _) = ran(&[

@@ -242,7 +242,7 @@ fn summary(differences: &[(String, Difference)], all: usize) -> String {
         ),
         (
             all - count(&|found| found.effect != Effect::None),
-            "would go on as they are",
+            "would go on unchanged",
         ),
         (counted, "would be beyond a limit that is only counted"),
     ];

@@ -394,14 +394,14 @@ pub fn sentence(reading: &Reading) -> String {
         );
     }
     if claim.undecodable > 0 {
-        let rows = if claim.undecodable == 1 {
-            "row"
+        let (rows, are) = if claim.undecodable == 1 {
+            ("row", "is")
         } else {
-            "rows"
+            ("rows", "are")
         };
         let _ = write!(
             text,
-            " {} {rows} of the commits on record could not be decoded and are not among them.",
+            " {} {rows} of the commits on record could not be decoded and {are} not in the table.",
             claim.undecodable
         );
     }
