@@ -53,12 +53,14 @@ use super::{
     selectable = ".spec.sink.table",
     selectable = ".spec.source.format",
     printcolumn = r#"{"name": "Ready", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Ready\")].status", "description": "Whether rows are read and committed."}"#,
-    printcolumn = r#"{"name": "Final before", "type": "string", "jsonPath": ".status.finalizedBefore", "description": "Every row with an event time before it is in the table."}"#,
+    printcolumn = r#"{"name": "Final before", "type": "string", "jsonPath": ".status.finalizedBefore", "description": "Every row with an event time before it is in the table, from COMPLETE FROM on (-o wide)."}"#,
     printcolumn = r#"{"name": "Evidence", "type": "string", "jsonPath": ".status.evidence", "description": "Which terms that rests on."}"#,
     printcolumn = r#"{"name": "Lag", "type": "string", "jsonPath": ".status.lag", "description": "How many rows are still to be read, in steps."}"#,
     printcolumn = r#"{"name": "Replicas", "type": "integer", "jsonPath": ".status.replicas", "description": "How many workers there are."}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name": "Holds", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Advancing\")].reason", "priority": 1, "description": "What holds the next cell."}"#,
+    printcolumn = r#"{"name": "Complete from", "type": "string", "jsonPath": ".status.completeFrom", "priority": 1, "description": "From when on the table is complete."}"#,
+    printcolumn = r#"{"name": "Accepted", "type": "string", "jsonPath": ".status.conditions[?(@.type==\"Accepted\")].status", "priority": 1, "description": "Whether the specification can be run as it is written; while it cannot, the one before runs on."}"#,
     printcolumn = r#"{"name": "Table", "type": "string", "jsonPath": ".spec.sink.table", "priority": 1, "description": "The table it writes."}"#,
     printcolumn = r#"{"name": "Suspended", "type": "boolean", "jsonPath": ".spec.suspend", "priority": 1, "description": "Whether it is asked to stand still."}"#
 )]

@@ -29,7 +29,7 @@ pub struct IngestionPipelineStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<StatusCondition>,
-    /// The table's claim: every row with an event time before this instant is in the table. Absent while nothing is claimed.
+    /// The table's claim: every row with an event time from `completeFrom` on and before this instant is in the table, `gaps` apart. Absent while nothing is claimed.
     ///
     /// It was true when it was written here and stays true until `epoch` changes; the table may have got further.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -396,8 +396,10 @@ fn columns(said: &str) -> Vec<(String, String)> {
 fn table_of_pipelines_shows_the_claim() {
     let (kube, namespace) = pipeline_in("table_of_pipelines");
     let status = json!({
-        "conditions": [condition("Ready", "True", "AsExpected"), condition("Advancing", "False", "PartitionSilent")],
-        "finalizedBefore": "2026-11-30T13:00:00Z", "evidence": "minimum,caught-up", "lag": "<1k", "replicas": 2,
+        "conditions": [
+            condition("Ready", "True", "AsExpected"), condition("Advancing", "False", "PartitionSilent"), condition("Accepted", "False", "PolicyViolated"),
+        ],
+        "finalizedBefore": "2026-11-30T13:00:00Z", "completeFrom": "2026-11-29T00:00:00Z", "evidence": "minimum,caught-up", "lag": "<1k", "replicas": 2,
     });
     report(kube, &namespace, "ipl/orders", &status);
     let said = kube
@@ -419,6 +421,8 @@ fn table_of_pipelines_shows_the_claim() {
         ("REPLICAS", "2"),
         *age,
         ("HOLDS", "PartitionSilent"),
+        ("COMPLETE FROM", "2026-11-29T00:00:00Z"),
+        ("ACCEPTED", "False"),
         ("TABLE", "shop.orders"),
         ("SUSPENDED", ""),
     ];
