@@ -528,6 +528,23 @@ fn opened(operator: &Operator) -> [u64; 9] {
     })
 }
 
+/// Has the server refuse, and waits until it does: before it has digested that, everything is still written.
+fn refuse(kube: &Kube, stage: &Stage<'_>) {
+    kube.apply(&refusing(&stage.namespace).to_string());
+    let digested = "--for=condition=Dangling=false";
+    stage.kubectl(&["wait", "flowschema/no-seats", digested, "--timeout=60s"]);
+}
+
+/// Waits until one of these is told that its change was refused: which one is tried first is chance, and after it others wait.
+fn await_refused(stage: &Stage<'_>, names: &[String]) {
+    stage.await_some("one that is refused", |stage| {
+        names.iter().find_map(|name| {
+            let accepted = condition_of(&stage.get("IngestionPipeline", name)?, "Accepted")?;
+            (accepted[0] == "False" && accepted[1] == "ApplyFailed").then_some(())
+        })
+    });
+}
+
 /// The API server dies in the middle of a change over all, forgets what a watch has seen, and refuses writes: nothing is lost.
 #[test]
 fn fleet_bears_an_api_server_that_is_away_or_has_no_time() {
@@ -582,9 +599,9 @@ fn fleet_bears_an_api_server_that_is_away_or_has_no_time() {
         "no watch has expired"
     );
 
-    kube.apply(&refusing(&stage.namespace).to_string());
+    refuse(&kube, &stage);
     stage.apply(&all_wait(&stage, 13));
-    stage.await_condition(&names[1], "Accepted", ("False", "ApplyFailed"));
+    await_refused(&stage, &names[1..]);
     let refused = operator.metric(
         "tidemark_operator_api_calls_total",
         &["outcome=\"too_many_requests\""],
