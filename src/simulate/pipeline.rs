@@ -14,7 +14,7 @@ use super::worker::Ready;
 use super::world::World;
 use crate::sink::errand::{Bearer, Errand};
 use crate::sink::finalize::{Plan, publish};
-use crate::watermark::{Identity, Order, Policy, Retraction, advance};
+use crate::watermark::{Identity, Opening, Order, Policy, Retraction, advance};
 
 /// The names of the writers.
 const WRITERS: [&str; 2] = ["shop.orders", "shop.west"];
@@ -179,7 +179,8 @@ impl World {
     fn order(&mut self, pipeline: usize, order: Order) -> Result<bool, Breach> {
         let stood = self.stand_as(pipeline, self.now_us, true);
         // A roll-back is taken up by the workers, and by a person where none may.
-        let settled = |stood: &Stood| !stood.reopens() || stood.state.published.drained;
+        let reopens = |stood: &Stood| stood.opening.as_ref().is_some_and(Opening::reopens);
+        let settled = |stood: &Stood| !reopens(stood) || stood.state.published.drained;
         let Some(stood) = stood.filter(|stood| !stood.state.is_new() && settled(stood)) else {
             return Ok(false);
         };

@@ -36,11 +36,6 @@ impl Stood {
     pub(super) fn is_for_opening(&self) -> bool {
         self.opening.is_some()
     }
-
-    /// Whether the table was rolled back, and waits for the commit that says so.
-    pub(super) fn reopens(&self) -> bool {
-        self.opening.is_some() && !self.state.is_new()
-    }
 }
 
 impl World {

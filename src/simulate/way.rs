@@ -21,8 +21,8 @@ use crate::sink::errand::Bearer;
 use crate::sink::fence::Verdict;
 use crate::sink::finalize::{Plan, publish};
 use crate::watermark::{
-    CompleteFrom, EmptyCommit, HeldBy, JumpKind, Misfit, Order, Origin, State, Term, advance,
-    should_commit_empty,
+    CompleteFrom, EmptyCommit, HeldBy, JumpKind, Misfit, Opening, Order, Origin, State, Term,
+    advance, should_commit_empty,
 };
 
 /// How an attempt to commit goes on.
@@ -75,7 +75,8 @@ impl World {
         let Some(stood) = self.stand(worker) else {
             return Attempted::Over;
         };
-        let (reopens, errand) = (stood.reopens(), &under_way.errand);
+        let reopens = stood.opening.as_ref().is_some_and(Opening::reopens);
+        let errand = &under_way.errand;
         if !errand.is_for(stood.opening) || self.is_gone(&stood, errand.derived_from) {
             // What was found belongs to another history.
             return Attempted::Over;

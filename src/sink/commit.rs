@@ -30,7 +30,7 @@ use crate::lake::orphans::COMMIT_WITHIN;
 use crate::lake::raw::RawCommitter;
 use crate::lake::{self, catalog, writer};
 use crate::process::clock::{Backoff, Clock, jittered, length};
-use crate::watermark::{Advanced, Contribution, Identity, Misfit, Policy, State, System};
+use crate::watermark::{Advanced, Contribution, Identity, Misfit, Opening, Policy, State, System};
 
 /// Pause after a lost race: longer than most commits take, short beside any interval.
 const RACE_PAUSE: Duration = Duration::from_millis(200);
@@ -201,17 +201,15 @@ impl TableSide {
         };
         // A roll-back, or a table that begins anew: what was found belongs to another history.
         if !errand.is_for(loaded.opening) || loaded.has_lost(errand.derived_from) {
-            return Err(Error::RolledBack {
-                table: self.ident.to_string(),
-            });
+            return Err(self.rolled_back());
         }
         if self.is_done(&loaded, errand, commit_id, lost_answer)? {
             return Ok(Attempted::Done(found(loaded, errand, commit_id)));
         }
         self.check_age(errand)?;
         let bearer = self.bearer(commit_id);
-        let Some(contribution) = errand.contribution_to(&loaded.state, loaded.reopens(), &bearer)
-        else {
+        let reopens = loaded.opening.as_ref().is_some_and(Opening::reopens);
+        let Some(contribution) = errand.contribution_to(&loaded.state, reopens, &bearer) else {
             return Ok(Attempted::Done(Outcome::Looked(Box::new(loaded.state))));
         };
         let plan = match self.plan(&loaded, errand, &contribution) {

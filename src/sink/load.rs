@@ -39,13 +39,6 @@ impl Loaded {
         self.opening.is_some()
     }
 
-    /// Whether a step of the epoch waits for a commit: the table was rolled back.
-    pub(super) fn reopens(&self) -> bool {
-        self.opening.is_some() && !self.state.is_new()
-    }
-}
-
-impl Loaded {
     /// Whether the history is gone that ended with this commit: another worker has taken up a roll-back behind it. Where a partition
     /// stands as it did, the fence would let rows pass, although what was known of the partition there is not known here. A look at the
     /// new history does not make them its own.
@@ -59,6 +52,13 @@ impl Loaded {
 }
 
 impl TableSide {
+    /// The table leads to another history than the one that was read on.
+    pub(super) fn rolled_back(&self) -> Error {
+        Error::RolledBack {
+            table: self.ident.to_string(),
+        }
+    }
+
     /// Loads the table and reads the writer's state.
     ///
     /// # Errors

@@ -95,7 +95,7 @@ pub async fn order(
         // A roll-back is taken up by a worker, which knows what its specification makes of one. A drained writer has none that may.
         opening: loaded
             .opening
-            .filter(|_| loaded.state.published.drained && loaded.reopens()),
+            .filter(|opening| loaded.state.published.drained && opening.reopens()),
         ..Errand::default()
     };
     let stop = CancellationToken::new();

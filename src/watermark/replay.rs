@@ -92,7 +92,16 @@ fn stand_alone(asker: &Asker<'_>, table: &TableView<'_>) -> Result<Standing, Obs
         }
         state = Some(current);
     }
-    stand_on_summaries(asker, table, &known, (&own, state))
+    let newest = snapshots.iter().position(|s| s.is_of(asker.writer));
+    match stand_on_summaries(asker, table, &known, (&own, state.clone())) {
+        // No older than the newest commit, of which nobody can tell what it holds.
+        Err(Obstacle::Damaged { .. })
+            if agreed_at(asker, table).is_some_and(|at| Some(at) <= newest) =>
+        {
+            Ok(known.begins_on_damaged(asker, state))
+        }
+        stood => stood,
+    }
 }
 
 /// Where the summaries of the writer's own commits lead, with the state on record where there is one.
@@ -102,13 +111,7 @@ fn stand_on_summaries(
     known: &Known,
     (own, state): (&[&Ancestor], Option<State>),
 ) -> Result<Standing, Obstacle> {
-    let snapshots = &table.lineage.snapshots;
-    let (summaries, unreadable) = match readable(asker.writer, own) {
-        Err(Obstacle::Damaged { .. }) if agreed_since(asker, table) => {
-            return Ok(known.begins_on_damaged(asker, state));
-        }
-        readable => readable?,
-    };
+    let (summaries, unreadable) = readable(asker.writer, own)?;
     let Some(newest) = summaries.last() else {
         return stand_without_commits(asker, table, known, state);
     };
@@ -119,35 +122,22 @@ fn stand_on_summaries(
     let cut_us = cut.then_some(summaries[0].record.committed_at_us);
     let lost = known.gone(own, cut_us, newest.published.epoch);
     if let Some(copy) = copy_above(asker.writer, table, lost.is_some()) {
-        let agreed = |id: i64| snapshots.iter().position(|s| s.snapshot_id == id);
-        if asker
-            .accept
-            .snapshot_id
-            .and_then(agreed)
-            .is_some_and(|at| at <= copy)
-        {
+        if agreed_at(asker, table).is_some_and(|at| at <= copy) {
             let kept = state.unwrap_or_else(|| fold(None, &summaries, cut));
             return Ok(Standing::Begins(known.beginning(Some(kept))));
         }
         return Err(Obstacle::CherryPicked {
             writer: asker.writer.to_owned(),
-            snapshot_id: snapshots[copy].snapshot_id,
+            snapshot_id: table.lineage.snapshots[copy].snapshot_id,
         });
     }
-    let restored = match lost {
-        Some(_) => fold(None, &summaries, cut),
-        None => brought_forward(state.clone(), own, &summaries, cut),
-    };
-    if let Err(damaged) = check_ids(&restored, newest) {
-        return if agreed_since(asker, table) {
-            Ok(known.begins_on_damaged(asker, state))
-        } else {
-            Err(damaged)
-        };
-    }
     let Some(lost) = lost else {
-        return Ok(going_on(restored, table, true));
+        let state = brought_forward(state, own, &summaries, cut);
+        check_ids(&state, newest)?;
+        return Ok(going_on(state, table, true));
     };
+    let restored = fold(None, &summaries, cut);
+    check_ids(&restored, newest)?;
     let mut going_on = Box::new(GoingOn {
         state: restored,
         rebuilt: true,
@@ -170,7 +160,7 @@ fn read_state(
     let name = state_property(asker.writer);
     let writer = || asker.writer.to_owned();
     match table.properties.get(&name).map(|text| State::decode(text)) {
-        Some(Err(source @ Unreadable::Damaged)) if alone && !agreed_on(asker, table) => {
+        Some(Err(source @ Unreadable::Damaged)) if alone && agreed_at(asker, table).is_none() => {
             let source = BadValue::Packed { name, source };
             Err(Obstacle::Damaged {
                 writer: writer(),
@@ -186,20 +176,11 @@ fn read_state(
     }
 }
 
-/// Whether the owner has named a snapshot of the ancestry to go on from.
-fn agreed_on(asker: &Asker<'_>, table: &TableView<'_>) -> bool {
-    let id = asker.accept.snapshot_id;
+/// Where the snapshot of the ancestry is that the owner has named to go on from, counted from the newest.
+fn agreed_at(asker: &Asker<'_>, table: &TableView<'_>) -> Option<usize> {
+    let id = asker.accept.snapshot_id?;
     let mut snapshots = table.lineage.snapshots.iter();
-    id.is_some_and(|id| snapshots.any(|snapshot| snapshot.snapshot_id == id))
-}
-
-/// Whether the owner has named a snapshot that is no older than the newest commit of the writer.
-fn agreed_since(asker: &Asker<'_>, table: &TableView<'_>) -> bool {
-    let snapshots = &table.lineage.snapshots;
-    let newest = snapshots.iter().position(|s| s.is_of(asker.writer));
-    let since = &snapshots[..newest.map_or(0, |at| at + 1)];
-    let id = asker.accept.snapshot_id;
-    id.is_some_and(|id| since.iter().any(|snapshot| snapshot.snapshot_id == id))
+    snapshots.position(|snapshot| snapshot.snapshot_id == id)
 }
 
 fn stand_without_commits(
@@ -212,7 +193,7 @@ fn stand_without_commits(
         return Ok(Standing::Begins(Beginning::default()));
     };
     let (writer, broken) = (asker.writer.to_owned(), table.lineage.broken);
-    if agreed_on(asker, table) {
+    if agreed_at(asker, table).is_some() {
         // Where the table was replaced the rows are gone for certain; else they are there as far as anybody knows.
         // Rows that somebody deleted stay away from a table that has the others.
         let untold = broken && state.is_none();

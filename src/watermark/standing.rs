@@ -101,6 +101,14 @@ pub struct Opening {
     pub behind: Uuid,
 }
 
+impl Opening {
+    /// Whether it is a step of the epoch: the table was rolled back.
+    #[must_use]
+    pub fn reopens(&self) -> bool {
+        !self.on.is_nil()
+    }
+}
+
 impl Standing {
     /// What is to be taken up; `None`: the writer goes on.
     #[must_use]

@@ -48,8 +48,7 @@ impl Session<'_> {
     pub(super) fn load_further(&self) -> Result<Loaded, Error> {
         let loaded = self.context.runtime.block_on(self.side.load())?;
         if loaded.has_lost(Some(self.state.commit_id)) {
-            let table = self.side.ident.to_string();
-            return Err(Error::RolledBack { table });
+            return Err(self.side.rolled_back());
         }
         Ok(loaded)
     }
@@ -96,8 +95,7 @@ impl Session<'_> {
     fn rewind(&mut self) -> Result<(), Error> {
         let loaded = self.context.runtime.block_on(self.side.load())?;
         if loaded.is_for_opening() {
-            let table = self.side.ident.to_string();
-            return Err(Error::RolledBack { table });
+            return Err(self.side.rolled_back());
         }
         let delivered = self.ingest.delivered().into_iter();
         let left: Vec<TopicPartition> = delivered.map(|(at, _)| at).collect();

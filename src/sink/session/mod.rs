@@ -370,8 +370,7 @@ impl Session<'_> {
         }
         let loaded = self.load_further()?;
         if loaded.is_for_opening() {
-            let table = self.side.ident.to_string();
-            return Err(Error::RolledBack { table });
+            return Err(self.side.rolled_back());
         }
         self.state = settle_start(self.context, &self.side, &self.inquirer, loaded)?;
         self.read_further()
