@@ -26,9 +26,8 @@ use tidemark::{
     cdc::Rows,
     sink::{EventTimeStatistics, EventTimes, Known, Reading},
     watermark::{
-        Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, CellCounts, Contribution, Excluded,
-        Identity, Lineage, Origin, PartitionNews, Policy, Say, Standing, State, TableView, advance,
-        contract, stand,
+        Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, Contribution, Identity, Lineage,
+        Origin, PartitionNews, Policy, Say, Standing, State, TableView, advance, contract, stand,
     },
 };
 use uuid::Uuid;
@@ -323,23 +322,10 @@ impl Table {
 fn contribution(policy: &Policy, now_us: i64) -> Contribution {
     let partitions = (0..PARTITIONS.cast_signed()).collect();
     Contribution {
-        commit_id: Uuid::now_v7(),
-        worker: "bench".to_owned(),
-        now_us,
-        subscription: "orders".to_owned(),
-        anchors: Vec::new(),
-        jumps: Vec::new(),
-        derived_from: None,
-        retired: Vec::new(),
-        order: None,
-        partitions: Vec::new(),
         asked: Some(AskedPartitions {
             at_us: now_us,
             topics: [("orders".to_owned(), partitions)].into(),
         }),
-        rows: 0,
-        excluded: Excluded::default(),
-        cells: CellCounts::new(policy.grid, None),
-        event_times: None,
+        ..Contribution::empty((Uuid::now_v7(), "bench"), "orders", policy.grid, now_us)
     }
 }

@@ -14,8 +14,8 @@ use tidemark::{
     api::built_in_policy,
     sensor::tune::tune,
     watermark::{
-        Ancestor, Anchor, AskedPartitions, CellCounts, Contribution, Excluded, Identity, Kept,
-        Lineage, Origin, PartitionNews, PartitionStats, State, TableView, advance, contract,
+        Ancestor, Anchor, AskedPartitions, Contribution, Identity, Kept, Lineage, Origin,
+        PartitionNews, PartitionStats, State, TableView, advance, contract,
     },
 };
 use uuid::Uuid;
@@ -108,26 +108,24 @@ fn news(state: &State, partitions: i32, number: i64) -> Contribution {
         })
     };
     Contribution {
-        commit_id: Uuid::from_u128(u128::from(number.unsigned_abs()) + 1),
-        worker: "worker-0".to_owned(),
-        now_us,
-        subscription: TOPIC.to_owned(),
         anchors: (0..partitions)
             .filter(|_| number == 0)
             .map(anchor)
             .collect(),
-        jumps: Vec::new(),
-        derived_from: None,
-        retired: Vec::new(),
-        order: None,
         partitions: (0..partitions).filter_map(rows).collect(),
         asked: Some(AskedPartitions {
             at_us: now_us,
             topics: [(TOPIC.to_owned(), (0..partitions).collect())].into(),
         }),
         rows: 100 * u64::from(partitions.unsigned_abs()),
-        excluded: Excluded::default(),
-        cells: CellCounts::new(built_in_policy().grid, None),
-        event_times: None,
+        ..Contribution::empty(
+            (
+                Uuid::from_u128(u128::from(number.unsigned_abs()) + 1),
+                "worker-0",
+            ),
+            TOPIC,
+            built_in_policy().grid,
+            now_us,
+        )
     }
 }

@@ -19,8 +19,8 @@ use tidemark::{
         table::{Column, Partitioning, TableSpec, open_or_create},
     },
     watermark::{
-        Advanced, Anchor, AskedEnd, AskedPartitions, CellCounts, Contribution, Excluded, Identity,
-        Origin, PartitionNews, State, advance, contract,
+        Advanced, Anchor, AskedEnd, AskedPartitions, Contribution, Identity, Origin, PartitionNews,
+        State, advance, contract,
     },
 };
 use uuid::Uuid;
@@ -140,24 +140,16 @@ fn at(time: &str) -> i64 {
 
 fn news(time: &str) -> Contribution {
     Contribution {
-        commit_id: Uuid::now_v7(),
-        worker: "test".into(),
-        now_us: at(time),
-        subscription: "orders".into(),
-        anchors: Vec::new(),
-        jumps: Vec::new(),
-        derived_from: None,
-        retired: Vec::new(),
-        order: None,
-        partitions: Vec::new(),
         asked: Some(AskedPartitions {
             at_us: at(time),
             topics: [("orders".into(), [0].into())].into(),
         }),
-        rows: 0,
-        excluded: Excluded::default(),
-        cells: CellCounts::new(built_in_policy().grid, None),
-        event_times: None,
+        ..Contribution::empty(
+            (Uuid::now_v7(), "test"),
+            "orders",
+            built_in_policy().grid,
+            at(time),
+        )
     }
 }
 

@@ -10,9 +10,9 @@ use tidemark::cdc::{
     Decoder, Encoding, Kind, Record, RowSchema, RowSettings, Rows, metadata_columns,
 };
 use tidemark::watermark::{
-    Advanced, Anchor, AskedEnd, AskedPartitions, Bounds, CellCounts, Contribution, Digest,
-    Excluded, FromRule, Grid, Heartbeats, Identity, LateData, OnJoin, Origin, PartitionNews, Policy,
-    SECOND_US, Sketch, State, Term, advance, contract,
+    Advanced, Anchor, AskedEnd, AskedPartitions, Bounds, Contribution, Digest, FromRule, Grid,
+    Heartbeats, Identity, LateData, OnJoin, Origin, PartitionNews, Policy, SECOND_US, Sketch,
+    State, Term, advance, contract,
 };
 use uuid::Uuid;
 
@@ -69,24 +69,16 @@ fn news(number: i64) -> Contribution {
     let now_us = START_US + number * 1800 * SECOND_US;
     let partitions = || 0..3;
     let mut news = Contribution {
-        commit_id: Uuid::from_u128(number.cast_unsigned().into()),
-        worker: "worker".to_owned(),
-        now_us,
-        subscription: "orders".to_owned(),
-        anchors: Vec::new(),
-        jumps: Vec::new(),
-        derived_from: None,
-        retired: Vec::new(),
-        order: None,
-        partitions: Vec::new(),
         asked: Some(AskedPartitions {
             at_us: now_us,
             topics: [("orders".to_owned(), partitions().collect())].into(),
         }),
-        rows: 0,
-        excluded: Excluded::default(),
-        cells: CellCounts::new(policy().grid, None),
-        event_times: None,
+        ..Contribution::empty(
+            (Uuid::from_u128(number.cast_unsigned().into()), "worker"),
+            "orders",
+            policy().grid,
+            now_us,
+        )
     };
     for partition in partitions() {
         if number == 0 {

@@ -11,9 +11,8 @@ use super::TableRecord;
 use crate::{
     api::built_in_policy,
     watermark::{
-        Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, CellCounts, Contribution, Digest,
-        Excluded, Identity, Kept, Lineage, Origin, PartitionNews, Policy, Standing, State, advance,
-        contract, stand,
+        Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, Contribution, Digest, Identity, Kept,
+        Lineage, Origin, PartitionNews, Policy, Standing, State, advance, contract, stand,
     },
 };
 
@@ -162,23 +161,13 @@ impl Table {
     }
 
     fn news(&self, now: i64) -> Contribution {
-        Contribution {
-            commit_id: Uuid::from_u128(self.record.lineage.snapshots.len() as u128 + 1),
-            worker: "worker-0".to_owned(),
-            now_us: minute(now),
-            subscription: TOPIC.to_owned(),
-            anchors: Vec::new(),
-            jumps: Vec::new(),
-            derived_from: None,
-            retired: Vec::new(),
-            order: None,
-            partitions: Vec::new(),
-            asked: None,
-            rows: 0,
-            excluded: Excluded::default(),
-            cells: CellCounts::new(self.policy.grid, None),
-            event_times: None,
-        }
+        let commit_id = Uuid::from_u128(self.record.lineage.snapshots.len() as u128 + 1);
+        Contribution::empty(
+            (commit_id, "worker-0"),
+            TOPIC,
+            self.policy.grid,
+            minute(now),
+        )
     }
 
     fn land(&mut self, news: &Contribution) {

@@ -1102,23 +1102,7 @@ fn time_of(row: &Row, replayed: bool) -> RowTime {
 }
 
 fn empty(commit: u128, now_us: i64, grid: Grid) -> Contribution {
-    Contribution {
-        commit_id: Uuid::from_u128(commit),
-        worker: "worker".to_owned(),
-        subscription: TOPIC.to_owned(),
-        now_us,
-        anchors: Vec::new(),
-        jumps: Vec::new(),
-        derived_from: None,
-        retired: Vec::new(),
-        order: None,
-        partitions: Vec::new(),
-        asked: None,
-        rows: 0,
-        excluded: Excluded::default(),
-        cells: CellCounts::new(grid, None),
-        event_times: None,
-    }
+    Contribution::empty((Uuid::from_u128(commit), "worker"), TOPIC, grid, now_us)
 }
 
 fn step() -> impl Strategy<Value = Step> {

@@ -10,11 +10,10 @@ use tidemark::{
     kafka::TopicPartition,
     sink::{OffsetRange, Verdict, judge},
     watermark::{
-        Advanced, Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, Bounds, CellCounts,
-        Contribution, Digest, Excluded, FromRule, GoingOn, Grid, Heartbeats, Identity, LateData,
-        Lineage, Misfit, NewestChange, OnJoin, Origin, PartitionNews, Policy, Reading, SECOND_US,
-        Sketch, Standing, State, TableView, Term, advance, contract, read_claim,
-        should_commit_empty, stand,
+        Advanced, Ancestor, Anchor, AskedEnd, AskedPartitions, Asker, Bounds, Contribution, Digest,
+        FromRule, GoingOn, Grid, Heartbeats, Identity, LateData, Lineage, Misfit, NewestChange,
+        OnJoin, Origin, PartitionNews, Policy, Reading, SECOND_US, Sketch, Standing, State,
+        TableView, Term, advance, contract, read_claim, should_commit_empty, stand,
     },
 };
 use uuid::Uuid;
@@ -497,24 +496,12 @@ fn contribution(
         })
     });
     let mut news = Contribution {
-        commit_id,
-        worker: "worker".to_owned(),
-        now_us: us(attempt.now),
-        subscription: TOPIC.to_owned(),
         anchors: anchors.collect(),
-        jumps: Vec::new(),
-        derived_from: None,
-        retired: Vec::new(),
-        order: None,
-        partitions: Vec::new(),
         asked: answer.map(|answer| AskedPartitions {
             at_us: us(answer.at),
             topics: [(TOPIC.to_owned(), named.clone().collect())].into(),
         }),
-        rows: 0,
-        excluded: Excluded::default(),
-        cells: CellCounts::new(policy.grid, None),
-        event_times: None,
+        ..Contribution::empty((commit_id, "worker"), TOPIC, policy.grid, us(attempt.now))
     };
     for (place, range) in errand.ranges.iter().enumerate() {
         let Some(range) = range else { continue };

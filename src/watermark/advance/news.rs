@@ -9,6 +9,7 @@ use crate::watermark::cells::CellCounts;
 use crate::watermark::digest::Sketch;
 use crate::watermark::event_time::Excluded;
 use crate::watermark::frontier::{NewestChange, OpenGap, PartitionStats};
+use crate::watermark::grid::Grid;
 use crate::watermark::order::Order;
 use crate::watermark::source_position::SourcePositions;
 use crate::watermark::state::{AskedPartitions, State};
@@ -193,6 +194,35 @@ pub struct Contribution {
     pub cells: CellCounts,
     /// The event times of the rows with a say.
     pub event_times: Option<Sketch>,
+}
+
+impl Contribution {
+    /// A commit that brings nothing yet, of a worker that counts rows by these cells.
+    #[must_use]
+    pub fn empty(
+        (commit_id, worker): (Uuid, &str),
+        subscription: &str,
+        grid: Grid,
+        now_us: i64,
+    ) -> Self {
+        Contribution {
+            commit_id,
+            worker: worker.to_owned(),
+            now_us,
+            subscription: subscription.to_owned(),
+            anchors: Vec::new(),
+            jumps: Vec::new(),
+            derived_from: None,
+            retired: Vec::new(),
+            partitions: Vec::new(),
+            asked: None,
+            order: None,
+            rows: 0,
+            excluded: Excluded::default(),
+            cells: CellCounts::new(grid, None),
+            event_times: None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -68,23 +68,7 @@ pub(super) fn identity() -> Identity {
 }
 
 pub(super) fn news(now: &str) -> Contribution {
-    Contribution {
-        commit_id: Uuid::nil(),
-        worker: "worker-0".to_owned(),
-        subscription: TOPIC.to_owned(),
-        now_us: at(now),
-        anchors: Vec::new(),
-        jumps: Vec::new(),
-        derived_from: None,
-        retired: Vec::new(),
-        order: None,
-        partitions: Vec::new(),
-        asked: None,
-        rows: 0,
-        excluded: Excluded::default(),
-        cells: CellCounts::new(policy().grid, None),
-        event_times: None,
-    }
+    Contribution::empty((Uuid::nil(), "worker-0"), TOPIC, policy().grid, at(now))
 }
 
 impl Contribution {
