@@ -51,6 +51,7 @@ lint:
 	.ci/needs test
 	cargo fmt --check
 	"$$(tests/servers/lay deny)/bin/cargo-deny" --locked check bans licenses sources
+	cargo metadata --locked --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 	$(CARGO) test --locked --no-run --all-targets
 	RUSTDOC="$(CURDIR)/.ci/doc" $(CARGO) test --locked --doc
 
